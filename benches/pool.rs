@@ -4,11 +4,11 @@
 //! `cargo bench --features cpu,wgpu`, or with ` -- --quick` in minutes
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use windowpane::{AvgPool, DType, Device, Divisor, LpPool, MaxPool, Plan, Result, Tensor};
+use windowpane::{AvgPool, DType, Device, Divisor, LpPool, MaxPool, PoolPlan, Result, Tensor};
 use windowpane_benches::{label, time};
 
 /// The plan of a case, and its inputs.
-type Ready = (Plan, Vec<Tensor>);
+type Ready = (PoolPlan, Vec<Tensor>);
 
 /// A case: its name (`dx` is the gradient, `idx` with indices), and how it is prepared on a device.
 struct Case {

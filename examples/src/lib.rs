@@ -20,6 +20,7 @@ guide! {
     GettingStarted "getting-started.md",
     Layouts "layouts.md",
     Backends "backends.md",
+    Devices "devices.md",
     Types "types.md",
     Pooling "pooling.md",
     Convolution "convolution.md",

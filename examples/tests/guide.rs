@@ -66,7 +66,7 @@ fn operators_take_the_types_of_the_table() {
             "`Pad`" => Pad::new(1).forward(&x).is_ok(),
             "`Conv`" => plain.plan(&host, dtype, &image, &w).is_ok(),
             "`ConvTranspose`" => ConvTranspose::new(3).plan(&host, dtype, &image, &w).is_ok(),
-            "gradients of all" => {
+            "gradients (all but `MedianPool` and `RankPool`)" => {
                 let all = [
                     MaxPool::new(2).plan_backward(&host, dtype, &image).is_ok(),
                     MinPool::new(2).plan_backward(&host, dtype, &image).is_ok(),
@@ -111,4 +111,60 @@ fn backends_have_the_types_of_the_table() {
             }
         }
     }
+}
+
+/// The kernels that plans choose on the devices with a profile, as rows of the table about devices.
+#[cfg(feature = "cubecl")]
+fn chosen() -> String {
+    use windowpane::geometry::{Convolution, Filter, Pooling, Shape};
+    use windowpane::kernels::conv::{Pass, Plan, PlanOptions, Request};
+    use windowpane::kernels::device::profiles::{PROFILES, Profile};
+    use windowpane::kernels::pool;
+    use windowpane::{FilterLayout, Layout, Precision, Window};
+
+    let image = |channels| Shape::new(32, channels, [56, 56].into()).expect("a small shape");
+    let mut rows = vec![
+        "| device, backend | max 3×3/2 | max 31×31 | f32 3×3 | f16 3×3 | its weight gradient | f16 depthwise 7×7 |"
+            .to_owned(),
+        "|---|---|---|---|---|---|---|".to_owned(),
+    ];
+    for Profile { name, capabilities } in &PROFILES {
+        let max = |window: Window| {
+            let pooling = Pooling::new(image(64), &window, Layout::ChannelsLast).expect("it fits");
+            let reduction = pool::Reduction::max(pool::Output::Values);
+            let plan = pool::Plan::new(&pooling, reduction, DType::F32, capabilities);
+            plan.expect("every device has a plan").algorithm().name()
+        };
+        let conv = |dtype, pass, size: usize, groups: usize| {
+            let filter = Filter::new(64, 64 / groups, [size, size].into()).expect("a small filter");
+            let window = Window::new([size, size]).padding([size / 2, size / 2]);
+            let (layout, filters) = (Layout::ChannelsLast, FilterLayout::Fhwc);
+            let conv = Convolution::new(image(64), filter, &window, groups, layout, filters);
+            let request = Request { pass, dtype, precision: Precision::Strict };
+            let plan =
+                Plan::new(&conv.expect("it fits"), request, PlanOptions::default(), capabilities);
+            plan.expect("every device has a plan").algorithm().name()
+        };
+        let cells = [
+            name,
+            max(Window::new([3, 3]).stride([2, 2]).padding([1, 1])),
+            max(Window::new([31, 31]).padding([15, 15])),
+            conv(DType::F32, Pass::Forward, 3, 1),
+            conv(DType::F16, Pass::Forward, 3, 1),
+            conv(DType::F16, Pass::Filter, 3, 1),
+            conv(DType::F16, Pass::Forward, 7, 64),
+        ];
+        rows.push(format!("| {} |", cells.join(" | ")));
+    }
+    rows.join("\n")
+}
+
+#[cfg(feature = "cubecl")]
+#[test]
+fn devices_choose_the_kernels_of_the_table() {
+    let page = std::fs::read_to_string(docs().join("guide/devices.md")).expect("the page");
+    let (_, rest) = page.split_once("<!-- devices -->").expect("the table");
+    let (table, _) = rest.split_once("<!-- end -->").expect("the table's end");
+    let chosen = chosen();
+    assert_eq!(table.trim(), chosen, "docs/guide/devices.md should have\n{chosen}");
 }

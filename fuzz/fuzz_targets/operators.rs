@@ -7,24 +7,18 @@
 
 #![no_main]
 
-use std::ops::Range;
-
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use windowpane::{
     AvgPool, Conv, DType, Device, Divisor, FilterLayout, IndexBase, Layout, LpPool, MaxPool,
-    MaxUnpool, Padding, Rounding, Same, Tensor, Window,
+    MaxUnpool, Tensor,
 };
-use windowpane_geometry::{Extents, Pooling};
+use windowpane_fuzz::{Sliding, positions, windows};
+use windowpane_geometry::Extents;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// Input, kernel, stride, dilation, padding before and after, of each axis.
-    axes: Vec<[u8; 6]>,
-    same: Option<bool>,
-    ceil: bool,
-    /// Whether the kernel's numbers are the output's extents.
-    adaptive: bool,
+    sliding: Sliding,
     channels_first: bool,
     batch: u8,
     channels: u8,
@@ -142,26 +136,10 @@ fn assert_adjoint([one, other]: [[&Tensor; 2]; 2], terms: f64) {
 }
 
 fn run(input: &Input) -> windowpane::Result<()> {
-    let extents = |i: usize, below: u8| {
-        let numbers: Vec<usize> = input.axes.iter().map(|axis| (axis[i] % below).into()).collect();
-        Extents::try_from(&numbers[..])
-    };
-    let padding: Padding = match input.same {
-        None => Padding::Explicit { before: extents(4, 7)?, after: extents(5, 7)? },
-        Some(true) => Same::Upper.into(),
-        Some(false) => Same::Lower.into(),
-    };
-    let mut window = Window::new(extents(1, 5)?)
-        .stride(extents(2, 5)?)
-        .dilation(extents(3, 4)?)
-        .padding(padding)
-        .rounding(if input.ceil { Rounding::Ceil } else { Rounding::Floor });
-    if input.adaptive {
-        window = Window::adaptive(extents(1, 9)?);
-    }
+    let window = input.sliding.window([9, 5, 5, 4, 7, 7], 9)?;
     let layout = if input.channels_first { Layout::ChannelsFirst } else { Layout::ChannelsLast };
     let (batch, channels) = (usize::from(input.batch % 3), usize::from(input.channels % 5));
-    let space: Vec<usize> = input.axes.iter().map(|axis| (axis[0] % 9).into()).collect();
+    let space = input.sliding.numbers(0, 9);
     let dims = |channels: usize, space: &[usize]| match layout {
         Layout::ChannelsFirst => [&[batch, channels], space].concat(),
         Layout::ChannelsLast => [&[batch], space, &[channels]].concat(),
@@ -172,7 +150,7 @@ fn run(input: &Input) -> windowpane::Result<()> {
         [IndexBase::Plane, IndexBase::Tensor, IndexBase::Memory][usize::from(input.base) % 3];
     match input.operator {
         Operator::Max => {
-            let pool = MaxPool::over(window).layout(layout).index_base(base);
+            let pool = MaxPool::with_window(window).layout(layout).index_base(base);
             let (y, winners) = pool.forward_with_indices(&x)?;
             let dy = tensor(input, 3, y.dims())?;
             let dx = pool.backward(&dy, &winners, x.dims())?;
@@ -195,7 +173,7 @@ fn run(input: &Input) -> windowpane::Result<()> {
                 Some(0) => Divisor::Valid,
                 Some(n) => Divisor::Fixed(n.into()),
             };
-            let pool = AvgPool::over(window).layout(layout).divisor(divisor);
+            let pool = AvgPool::with_window(window).layout(layout).divisor(divisor);
             let y = pool.forward(&x)?;
             let dy = tensor(input, 3, y.dims())?;
             let dx = pool.backward(&dy, x.dims())?;
@@ -213,7 +191,7 @@ fn run(input: &Input) -> windowpane::Result<()> {
         }
         Operator::Norm(p) => {
             let p = f64::from(p % 12) / 2.0;
-            let pool = LpPool::over(p, window).layout(layout);
+            let pool = LpPool::with_window(p, window).layout(layout);
             let y = pool.forward(&x)?;
             let dy = tensor(input, 3, y.dims())?;
             let dx = pool.backward(&dy, &x)?;
@@ -227,7 +205,7 @@ fn run(input: &Input) -> windowpane::Result<()> {
             }
         }
         Operator::Unpool => {
-            let pool = MaxPool::over(window).layout(layout).index_base(base);
+            let pool = MaxPool::with_window(window).layout(layout).index_base(base);
             let (y, winners) = pool.forward_with_indices(&x)?;
             let back =
                 MaxUnpool::new(Extents::try_from(&space[..])?).layout(layout).index_base(base);
@@ -243,8 +221,8 @@ fn run(input: &Input) -> windowpane::Result<()> {
             let count = groups * usize::from(input.filters % 3);
             let order = [FilterLayout::Fhwc, FilterLayout::Hwcf, FilterLayout::Fchw]
                 [usize::from(input.filter_layout) % 3];
-            let conv = Conv::over(window).layout(layout).filter_layout(order).groups(groups);
-            let kernel: Vec<usize> = input.axes.iter().map(|axis| (axis[1] % 5).into()).collect();
+            let conv = Conv::with_window(window).layout(layout).filter_layout(order).groups(groups);
+            let kernel = input.sliding.numbers(1, 5);
             let depth = channels.checked_div(groups).unwrap_or(0);
             let filter_dims = match order {
                 FilterLayout::Hwcf => [&kernel[..], &[depth, count]].concat(),
@@ -265,38 +243,6 @@ fn run(input: &Input) -> windowpane::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The numbers inside a window, and how many of its taps are inside or in the padding.
-struct Taps {
-    numbers: Vec<f64>,
-    padded: usize,
-}
-
-/// The windows of a pooling, in the output's memory order.
-fn windows(pooling: &Pooling, x: &[f64]) -> Vec<Taps> {
-    let (input, output, axes) = (pooling.input(), pooling.output(), pooling.grid().axes());
-    let (from, to) = (input.strides(pooling.layout()), output.strides(pooling.layout()));
-    let mut found: Vec<Option<Taps>> = (0..output.elements()).map(|_| None).collect();
-    for (n, c) in (0..output.batch()).flat_map(|n| (0..output.channels()).map(move |c| (n, c))) {
-        for o in positions([0, 1, 2].map(|i| 0..axes[i].output())) {
-            let taps = positions([0, 1, 2].map(|i| axes[i].inside(o[i])));
-            let numbers = taps.map(|tap| {
-                x[from.offset(n, c, [0, 1, 2].map(|i| axes[i].coordinate(o[i], tap[i]) as usize))]
-            });
-            let padded = (0..3).map(|i| axes[i].padded_taps(o[i])).product();
-            found[to.offset(n, c, o)] = Some(Taps { numbers: numbers.collect(), padded });
-        }
-    }
-    found.into_iter().map(|taps| taps.expect("each element has a window")).collect()
-}
-
-/// Every position of a box.
-fn positions([d, h, w]: [Range<usize>; 3]) -> impl Iterator<Item = [usize; 3]> {
-    d.flat_map(move |d| {
-        let w = w.clone();
-        h.clone().flat_map(move |h| w.clone().map(move |w| [d, h, w]))
-    })
 }
 
 /// SEMANTICS 6.1, one coordinate at a time.

@@ -5,20 +5,14 @@
 use arbitrary::Arbitrary;
 use half::f16;
 use libfuzzer_sys::fuzz_target;
-use windowpane_geometry::{
-    Divisor, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Same, Shape, Window,
-};
+use windowpane_fuzz::Sliding;
+use windowpane_geometry::{Divisor, Extents, IndexBase, Layout, Pooling, Shape};
 use windowpane_reference::Scalar;
 use windowpane_reference::pool::{deque, direct, prefix};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// Input, kernel, stride, dilation, padding before and after, of each axis.
-    axes: Vec<[u8; 6]>,
-    same: Option<bool>,
-    ceil: bool,
-    /// Whether the kernel's numbers are the output's extents.
-    adaptive: bool,
+    sliding: Sliding,
     channels_first: bool,
     batch: u8,
     channels: u8,
@@ -71,23 +65,10 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 /// The problem, or `None` if it is invalid or too large to compare quickly.
 fn pooling(input: &Input) -> Option<Pooling> {
-    let extents = |i: usize, below: u8| {
-        let numbers: Vec<usize> = input.axes.iter().map(|axis| (axis[i] % below).into()).collect();
-        Extents::try_from(&numbers[..]).ok()
-    };
-    let padding = match input.same {
-        None => Padding::Explicit { before: extents(4, 20)?, after: extents(5, 20)? },
-        Some(true) => Same::Upper.into(),
-        Some(false) => Same::Lower.into(),
-    };
-    let asked = Window::new(extents(1, 24)?)
-        .stride(extents(2, 8)?)
-        .dilation(extents(3, 6)?)
-        .padding(padding)
-        .rounding(if input.ceil { Rounding::Ceil } else { Rounding::Floor });
-    let window = if input.adaptive { Window::adaptive(extents(1, 24)?) } else { asked };
+    let window = input.sliding.window([40, 24, 8, 6, 20, 20], 24).ok()?;
     let (batch, channels) = (usize::from(input.batch % 3), usize::from(input.channels % 40));
-    let shape = Shape::new(batch, channels, extents(0, 40)?).ok()?;
+    let space = Extents::try_from(&input.sliding.numbers(0, 40)[..]).ok()?;
+    let shape = Shape::new(batch, channels, space).ok()?;
     let layout = if input.channels_first { Layout::ChannelsFirst } else { Layout::ChannelsLast };
     let pooling = Pooling::new(shape, &window, layout).ok()?;
     let visits = pooling.output().elements().saturating_mul(pooling.grid().taps());

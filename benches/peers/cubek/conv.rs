@@ -57,7 +57,7 @@ pub(crate) fn contest(case: &Case, device: &Device) -> Result<Contest> {
 fn of_rank<const N: usize>(case: &Case, device: &Device) -> Result<Contest> {
     let (input, dtype) = (case.input(), case.dtype()?);
     let filters = [&[case.cout], &*case.k, &[case.c / case.groups.max(1)]].concat();
-    let conv = Conv::over(case.window()?).groups(case.groups).precision(precision(case)?);
+    let conv = Conv::with_window(case.window()?).groups(case.groups).precision(precision(case)?);
     let plan = match &*case.pass {
         "fwd" => conv.plan(device, dtype, &input, &filters),
         "data" | "dgrad" => conv.plan_backward_data(device, dtype, &input, &filters),

@@ -2,7 +2,7 @@
 
 use cubek_pool::definition::{AvgPoolOptions, MaxPoolOptions, PoolMode};
 use cubek_pool::{pool2d, pool2d_backward, pool2d_with_indices, pool2d_with_indices_backward};
-use windowpane::{AvgPool, DType, Device, Divisor, MaxPool, Plan, Tensor};
+use windowpane::{AvgPool, DType, Device, Divisor, MaxPool, PoolPlan, Tensor};
 
 use crate::case::Case;
 use crate::contest::{Candidate, Contest, Expected, Memory};
@@ -36,10 +36,10 @@ pub(crate) fn contest(case: &Case, device: &Device) -> Result<Contest> {
 }
 
 /// Our result and its inputs.
-fn ours(case: &Case, device: &Device) -> Result<(Plan, Vec<Tensor>)> {
+fn ours(case: &Case, device: &Device) -> Result<(PoolPlan, Vec<Tensor>)> {
     let (dtype, input, window) = (case.dtype()?, case.input(), case.window()?);
-    let max = MaxPool::over(window);
-    let average = AvgPool::over(window).divisor(Divisor::Valid);
+    let max = MaxPool::with_window(window);
+    let average = AvgPool::with_window(window).divisor(Divisor::Valid);
     let random = |dims: &[usize], seed| Tensor::random(device, dtype, dims, seed);
     let made = match (&*case.kind, &*case.pass) {
         ("maxpool", "fwd") if case.indices => max

@@ -94,7 +94,7 @@ impl Clock {
             seen = self.window(&mut || recording.replay().map_err(text), 1, Some(seen))?;
             seconds.push(seen.device / launches as f64);
         }
-        let recorded = recording.is_kept();
+        let recorded = recording.is_captured();
         drop(recording);
         if let Some(error) = refused {
             return Err(error);

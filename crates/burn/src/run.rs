@@ -29,7 +29,9 @@ pub(crate) fn run(
             let Planned { conv, plan, layout } = planned;
             let bias = bias.map(|bias| bias.flat(&on)).transpose()?;
             let (xs, weights) = (x.tensor(&on, layout)?, weight.tensor(&on, layout)?);
-            let y = conv.forward_as(&plan, &xs, &weights, bias.as_ref(), None).map_err(refusal)?;
+            let y = conv
+                .forward_with_plan(&plan, &xs, &weights, bias.as_ref(), None)
+                .map_err(refusal)?;
             give(context, &x, vec![Made { tensor: y, layout, out }])
         }
         Operator::ConvData { options, grad, weight, out } => {
@@ -40,7 +42,7 @@ pub(crate) fn run(
             let planned = Planned::new(options, Pass::Data, &on, &[&grad, &weight], shapes)?;
             let Planned { conv, plan, layout } = planned;
             let (dy, w) = (grad.tensor(&on, layout)?, weight.tensor(&on, layout)?);
-            let dx = conv.backward_data_as(&plan, &dy, &w).map_err(refusal)?;
+            let dx = conv.backward_data_with_plan(&plan, &dy, &w).map_err(refusal)?;
             give(context, &grad, vec![Made { tensor: dx, layout, out }])
         }
         Operator::ConvWeight { options, grad, x, out } => {
@@ -51,7 +53,7 @@ pub(crate) fn run(
             let planned = Planned::new(options, Pass::Filter, &on, &[&x, &grad], shapes)?;
             let Planned { conv, plan, layout } = planned;
             let (dy, xs) = (grad.tensor(&on, layout)?, x.tensor(&on, layout)?);
-            let dw = conv.backward_filter_as(&plan, &dy, &xs).map_err(refusal)?;
+            let dw = conv.backward_filter_with_plan(&plan, &dy, &xs).map_err(refusal)?;
             give(context, &grad, vec![Made { tensor: dw, layout, out }])
         }
         Operator::ConvBias { grad, out } => {
@@ -65,7 +67,7 @@ pub(crate) fn run(
         Operator::MaxPool { window, x, out, indices } => {
             let x = Operand::of(context, x)?;
             let (on, layout) = (device(x.client()), layout_of(&[&x]));
-            let pool = MaxPool::over(*window).layout(layout);
+            let pool = MaxPool::with_window(*window).layout(layout);
             let Some(indices) = indices else {
                 let y = pool.forward(&x.tensor(&on, layout)?).map_err(refusal)?;
                 return give(context, &x, vec![Made { tensor: y, layout, out }]);
@@ -82,7 +84,7 @@ pub(crate) fn run(
             let (on, layout) = (device(grad.client()), layout_of(&[&indices, &grad]));
             let shape = dims(&real(context, out)?.shape, layout);
             let (dy, winners) = (grad.tensor(&on, layout)?, indices.tensor(&on, layout)?);
-            let pool = MaxPool::over(*window).layout(layout);
+            let pool = MaxPool::with_window(*window).layout(layout);
             let dx = pool.backward(&dy, &winners, &shape).map_err(refusal)?;
             give(context, &grad, vec![Made { tensor: dx, layout, out }])
         }
@@ -151,8 +153,10 @@ impl Planned {
             Layout::ChannelsFirst => FilterLayout::Fchw,
             Layout::ChannelsLast => FilterLayout::Fhwc,
         };
-        let conv =
-            Conv::over(window).groups(options.groups).layout(layout).filter_layout(filter_layout);
+        let conv = Conv::with_window(window)
+            .groups(options.groups)
+            .layout(layout)
+            .filter_layout(filter_layout);
         let (x, weight) = (dims(x, layout), dims(weight, layout));
         let plan = match pass {
             Pass::Data => conv.plan_backward_data(device, dtype, &x, &weight),
@@ -166,7 +170,7 @@ impl Planned {
 /// The average of these windows; `out` is the shape of its output.
 fn average(windows: &Windows, out: &[usize]) -> Result<AvgPool, Refusal> {
     Ok(match windows {
-        Windows::Given(window, divisor) => AvgPool::over(*window).divisor(*divisor),
+        Windows::Given(window, divisor) => AvgPool::with_window(*window).divisor(*divisor),
         Windows::Adaptive => {
             let axes = out.get(2..).ok_or("the output has no axes")?;
             AvgPool::adaptive(extents(axes)?).divisor(Divisor::default())

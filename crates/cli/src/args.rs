@@ -5,8 +5,8 @@ use std::fmt;
 use clap::{ArgGroup, Args, ValueEnum};
 use windowpane::geometry::LIMIT;
 use windowpane::{
-    Algorithm, AvgPool, Backend, DType, Device, Divisor, Exponent, Extents, IndexBase, Layout,
-    LpPool, MaxPool, MinPool, Padding, Plan, Rank, RankPool, Rounding, Same, Window,
+    AvgPool, Backend, DType, Device, Divisor, Exponent, Extents, IndexBase, Layout, LpPool,
+    MaxPool, MinPool, Padding, PoolAlgorithm, PoolPlan, Rank, RankPool, Rounding, Same, Window,
 };
 
 use crate::failure::Failure;
@@ -111,7 +111,7 @@ pub(crate) struct PoolArgs {
     /// input); for norms lp; for ranks rank
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
-    /// Type to compute in: f64, f32, f16, bf16, i32, i8 or u8 [default: the file's, else f32]
+    /// Type to compute in: f64, f32, f16, bf16, i32, i16, u16, i8 or u8 [default: the file's, else f32]
     #[arg(long, value_name = "TYPE")]
     pub(crate) dtype: Option<DType>,
 }
@@ -157,7 +157,7 @@ impl Operator {
         device: &Device,
         dtype: DType,
         dims: &[usize],
-    ) -> windowpane::Result<Plan> {
+    ) -> windowpane::Result<PoolPlan> {
         match self {
             Self::Max { pool, with_indices: false } => pool.plan(device, dtype, dims),
             Self::Max { pool, with_indices: true } => pool.plan_with_indices(device, dtype, dims),
@@ -175,7 +175,7 @@ impl Operator {
         device: &Device,
         dtype: DType,
         dims: &[usize],
-    ) -> Result<Plan, Failure> {
+    ) -> Result<PoolPlan, Failure> {
         Ok(match self {
             Self::Max { pool, .. } => pool.plan_backward(device, dtype, dims)?,
             Self::Min { pool, .. } => pool.plan_backward(device, dtype, dims)?,
@@ -193,7 +193,7 @@ impl Operator {
 macro_rules! pool_over {
     ($pool:ident $(, $p:expr)?; $window:expr) => {
         match $window {
-            Some(window) => $pool::over($($p,)? window),
+            Some(window) => $pool::with_window($($p,)? window),
             None => $pool::global($($p)?),
         }
     };
@@ -331,7 +331,7 @@ pub(crate) fn check_dims(
 
 /// An algorithm, or `None` for the automatic choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Auto(Option<Algorithm>);
+pub(crate) struct Auto(Option<PoolAlgorithm>);
 
 fn algorithm(text: &str) -> Result<Auto, String> {
     match text {
@@ -531,7 +531,7 @@ mod tests {
         assert_eq!(index_base("tensor"), Ok(IndexBase::Tensor));
         assert!(index_base("onnx").is_err());
         assert_eq!(algorithm("auto"), Ok(Auto(None)));
-        assert_eq!(algorithm("sliding"), Ok(Auto(Some(Algorithm::Sliding))));
+        assert_eq!(algorithm("sliding"), Ok(Auto(Some(PoolAlgorithm::Sliding))));
         assert!(algorithm("fast").unwrap_err().contains("sliding"));
     }
 

@@ -98,12 +98,16 @@ impl PoolBackward {
             None => None,
         };
         let dx = match (operator, &winners, &x) {
-            (Operator::Max { pool, .. }, Some(winners), _) => pool.backward_as(&plan, &dy, winners),
+            (Operator::Max { pool, .. }, Some(winners), _) => {
+                pool.backward_with_plan(&plan, &dy, winners)
+            }
             (Operator::Max { pool, .. }, None, Some(x)) => pool.backward_from_input(&dy, x),
-            (Operator::Min { pool, .. }, Some(winners), _) => pool.backward_as(&plan, &dy, winners),
+            (Operator::Min { pool, .. }, Some(winners), _) => {
+                pool.backward_with_plan(&plan, &dy, winners)
+            }
             (Operator::Min { pool, .. }, None, Some(x)) => pool.backward_from_input(&dy, x),
-            (Operator::Norm(pool, _), _, Some(x)) => pool.backward_as(&plan, &dy, x),
-            (Operator::Average(pool, _), _, _) => pool.backward_as(&plan, &dy),
+            (Operator::Norm(pool, _), _, Some(x)) => pool.backward_with_plan(&plan, &dy, x),
+            (Operator::Average(pool, _), _, _) => pool.backward_with_plan(&plan, &dy),
             (Operator::Rank(..), _, _) => unreachable!("`plan_backward` refused a rank"),
             (Operator::Max { .. } | Operator::Min { .. } | Operator::Norm(..), _, _) => {
                 unreachable!("`check_sources` refused a gradient without its sources")

@@ -7,7 +7,7 @@ use clap::Args;
 use windowpane::geometry::Extremum;
 use windowpane::{
     AvgPool, DType, Device, Divisor, Exponent, Extents, Layout, LpPool, MaxPool, MinPool, Padding,
-    Plan, Rank, RankPool, Tensor, Window,
+    PoolPlan, Rank, RankPool, Tensor, Window,
 };
 use windowpane_reference::Total;
 use windowpane_reference::pool::{Algorithm, direct, extremum, lp, rank};
@@ -139,7 +139,7 @@ struct Run {
     /// Reduction of each window; lp is the square root of the sum of squares, rank the median
     #[arg(long, value_enum, default_value = "max")]
     op: Op,
-    /// Type to compute in: f64, f32, f16, bf16, i32, i8 or u8
+    /// Type to compute in: f64, f32, f16, bf16, i32, i16, u16, i8 or u8
     #[arg(long, value_name = "TYPE", default_value = "f32")]
     dtype: DType,
     #[command(flatten)]
@@ -220,24 +220,29 @@ impl Run {
             .padding(Padding::Explicit { before: problem.before, after: problem.after });
         let layout = Layout::ChannelsLast;
         match self.op {
-            Op::Max => {
-                Operator::Max { pool: MaxPool::over(window).layout(layout), with_indices: false }
-            }
-            Op::Min => {
-                Operator::Min { pool: MinPool::over(window).layout(layout), with_indices: false }
-            }
+            Op::Max => Operator::Max {
+                pool: MaxPool::with_window(window).layout(layout),
+                with_indices: false,
+            },
+            Op::Min => Operator::Min {
+                pool: MinPool::with_window(window).layout(layout),
+                with_indices: false,
+            },
             Op::Avg | Op::Sum => {
                 let divisor =
                     if self.op == Op::Sum { Divisor::Fixed(1) } else { Divisor::default() };
-                Operator::Average(AvgPool::over(window).layout(layout).divisor(divisor), divisor)
+                Operator::Average(
+                    AvgPool::with_window(window).layout(layout).divisor(divisor),
+                    divisor,
+                )
             }
             Op::Lp => {
                 let p = Exponent::new(2);
-                Operator::Norm(LpPool::over(p.get(), window).layout(layout), p)
+                Operator::Norm(LpPool::with_window(p.get(), window).layout(layout), p)
             }
             Op::Rank => {
                 let rank = Rank::MEDIAN;
-                Operator::Rank(RankPool::over(rank, window).layout(layout), rank)
+                Operator::Rank(RankPool::with_window(rank, window).layout(layout), rank)
             }
         }
     }
@@ -246,16 +251,16 @@ impl Run {
         &self,
         device: &Device,
         operator: Operator,
-        plan: &Plan,
+        plan: &PoolPlan,
         progress: Progress,
     ) -> Result<(), Failure> {
         let x = element::input::<T>(device, plan.pooling())?;
         let launch = || match operator {
-            Operator::Max { pool, .. } => pool.forward_as(plan, &x),
-            Operator::Min { pool, .. } => pool.forward_as(plan, &x),
-            Operator::Average(pool, _) => pool.forward_as(plan, &x),
-            Operator::Norm(pool, _) => pool.forward_as(plan, &x),
-            Operator::Rank(pool, _) => pool.forward_as(plan, &x),
+            Operator::Max { pool, .. } => pool.forward_with_plan(plan, &x),
+            Operator::Min { pool, .. } => pool.forward_with_plan(plan, &x),
+            Operator::Average(pool, _) => pool.forward_with_plan(plan, &x),
+            Operator::Norm(pool, _) => pool.forward_with_plan(plan, &x),
+            Operator::Rank(pool, _) => pool.forward_with_plan(plan, &x),
         };
 
         progress.now(format!("running on {device}"));
@@ -298,7 +303,7 @@ impl Run {
 /// The first difference from the reference, if any.
 fn difference<T: Comparable>(
     operator: Operator,
-    plan: &Plan,
+    plan: &PoolPlan,
     x: &Tensor,
     y: &Tensor,
 ) -> Result<Option<String>, Failure> {
@@ -318,7 +323,7 @@ fn difference<T: Comparable>(
 }
 
 /// One line with the time of one launch and its throughput.
-fn perf(plan: &Plan, time: Duration) -> String {
+fn perf(plan: &PoolPlan, time: Duration) -> String {
     let seconds = time.max(Duration::from_nanos(1)).as_secs_f64();
     format!("Perf: {:.4} ms, {:.2} GB/s", seconds * 1e3, plan.bytes() as f64 / seconds / 1e9)
 }
@@ -332,7 +337,7 @@ impl Problem {
         dims
     }
 
-    fn describe(&self, plan: &Plan, dtype: DType) -> String {
+    fn describe(&self, plan: &PoolPlan, dtype: DType) -> String {
         let rows = plan.rows();
         let operator = rows.first().map_or("pooling", |(_, operator)| operator);
         let output = plan.pooling().output();

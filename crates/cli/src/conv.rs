@@ -75,7 +75,7 @@ impl Conv {
         let (x, w) = (x.upload(dtype, &device)?, w.upload(dtype, &device)?);
         let bias = bias.map(|bias| bias.upload(dtype, &device)).transpose()?;
         let residual = residual.map(|residual| residual.upload(dtype, &device)).transpose()?;
-        let y = conv.forward_as(&plan, &x, &w, bias.as_ref(), residual.as_ref())?;
+        let y = conv.forward_with_plan(&plan, &x, &w, bias.as_ref(), residual.as_ref())?;
         let summary = summary(&plan, dtype, &y);
         progress.now(format!("writing {}", self.output.display()));
         drop(progress);

@@ -95,7 +95,7 @@ impl ConvArgs {
         if let Some(dilation) = self.dilation {
             window = window.dilation(dilation);
         }
-        Ok(Conv::over(window)
+        Ok(Conv::with_window(window)
             .groups(self.groups)
             .layout(layouts.data)
             .filter_layout(layouts.filters)

@@ -105,7 +105,7 @@ impl Data {
 
         progress.now(format!("working on {device}"));
         let (dy, w) = (dy.upload(dtype, &device)?, w.upload(dtype, &device)?);
-        let dx = conv.backward_data_as(&plan, &dy, &w)?;
+        let dx = conv.backward_data_with_plan(&plan, &dy, &w)?;
         let summary = summary(&plan, dtype, &dx);
         drop(progress);
         write_all(&[(output, dx)], (!self.on.quiet).then_some(summary))
@@ -130,7 +130,7 @@ impl Weight {
 
         progress.now(format!("working on {device}"));
         let (dy, x) = (dy.upload(dtype, &device)?, x.upload(dtype, &device)?);
-        let dw = conv.backward_filter_as(&plan, &dy, &x)?;
+        let dw = conv.backward_filter_with_plan(&plan, &dy, &x)?;
         let summary = summary(&plan, dtype, &dw);
         drop(progress);
         write_all(&[(output, dw)], (!self.on.quiet).then_some(summary))

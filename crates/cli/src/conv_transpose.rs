@@ -71,7 +71,7 @@ impl ConvTranspose {
         progress.now(format!("convolving on {device}"));
         let (x, w) = (x.upload(dtype, &device)?, w.upload(dtype, &device)?);
         let bias = bias.map(|bias| bias.upload(dtype, &device)).transpose()?;
-        let y = conv.forward_as(&plan, &x, &w, bias.as_ref())?;
+        let y = conv.forward_with_plan(&plan, &x, &w, bias.as_ref())?;
         let (dims, algorithm) = (y.dims(), plan.algorithm());
         let summary = format!("transposed convolution {dtype} → {dims:?} on {device}, {algorithm}");
         progress.now(format!("writing {}", self.output.display()));

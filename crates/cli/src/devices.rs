@@ -3,7 +3,7 @@
 use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment};
 use serde_json::{Value, json};
-use windowpane::{Backend, DType, Device, Error, Unit};
+use windowpane::{ArithmeticUnit, Backend, DType, Device, Error};
 
 use crate::args::{Format, On};
 use crate::failure::Failure;
@@ -51,15 +51,15 @@ impl Row {
             }
             Self::Found(device) => device,
         };
-        let speed = |dtype, unit| device.arithmetic_ceiling(dtype, unit).ok().flatten();
+        let speed = |dtype, unit| device.peak_arithmetic(dtype, unit).ok().flatten();
         json!({
             "backend": device.backend().name(),
             "device": device.index(),
             "name": device.name(),
             "dtypes": device.dtypes().map(DType::name).collect::<Vec<_>>(),
-            "f32_flops": speed(DType::F32, Unit::Vector),
-            "f16_matrix_flops": speed(DType::F16, Unit::Matrix),
-            "copy_bytes": device.copy_ceiling().ok(),
+            "f32_flops": speed(DType::F32, ArithmeticUnit::Vector),
+            "f16_matrix_flops": speed(DType::F16, ArithmeticUnit::Matrix),
+            "copy_bytes": device.peak_copy_bandwidth().ok(),
         })
     }
 }
@@ -129,7 +129,7 @@ fn rows_of(backend: Backend) -> Vec<Row> {
 fn found(device: &Device) -> [String; 5] {
     let types: Vec<_> = device.dtypes().map(DType::name).collect();
     let failed = |error: Error| format!("not measured: {error}");
-    let copy = device.copy_ceiling().map(|bytes| format!("{:.1}", bytes / 1e9));
+    let copy = device.peak_copy_bandwidth().map(|bytes| format!("{:.1}", bytes / 1e9));
     let copy = copy.unwrap_or_else(failed);
     let arithmetic = arithmetic(device).unwrap_or_else(failed);
     [device.to_string(), device.name().into(), types.join(", "), arithmetic, copy]
@@ -138,10 +138,11 @@ fn found(device: &Device) -> [String; 5] {
 /// The measured arithmetic throughput of each kind of unit that the device has.
 fn arithmetic(device: &Device) -> Result<String, Error> {
     let mut told = Vec::new();
-    for (name, dtype, unit) in
-        [("f32", DType::F32, Unit::Vector), ("f16 matrices", DType::F16, Unit::Matrix)]
-    {
-        if let Some(operations) = device.arithmetic_ceiling(dtype, unit)? {
+    for (name, dtype, unit) in [
+        ("f32", DType::F32, ArithmeticUnit::Vector),
+        ("f16 matrices", DType::F16, ArithmeticUnit::Matrix),
+    ] {
+        if let Some(operations) = device.peak_arithmetic(dtype, unit)? {
             told.push(format!("{name} {:.3}", operations / 1e12));
         }
     }

@@ -49,6 +49,16 @@ impl Comparable for i32 {
     const POISON: Self = i32::MIN + 1;
 }
 
+impl Comparable for i16 {
+    const SMALLEST: f64 = 0.0;
+    const POISON: Self = i16::MIN + 1;
+}
+
+impl Comparable for u16 {
+    const SMALLEST: f64 = 0.0;
+    const POISON: Self = 1;
+}
+
 impl Comparable for i8 {
     const SMALLEST: f64 = 0.0;
     const POISON: Self = i8::MIN + 1;

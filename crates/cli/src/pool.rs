@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use windowpane::{DType, IndexBase, Plan};
+use windowpane::{DType, IndexBase, PoolPlan};
 
 use crate::args::{On, Operator, PoolArgs, index_base};
 use crate::array;
@@ -20,7 +20,7 @@ Example: average pooling to 7×7 outputs, whatever the size of the images
 Example: the median of each pixel's neighbours, which removes outliers
   windowpane pool images.npy -o clean.npy --op median --kernel 3,3 --stride 1,1 --padding 1,1
 
-Files may hold float64, float32, float16, int32, int8 or uint8; a .npy file holds bf16 as float32,
+Files may hold float64, 32, 16, int32, 16, 8, uint16 or 8; a .npy file holds bf16 as float32,
 for --dtype bf16. A file is .npy or .safetensors, where x.safetensors#NAME is one of several
 tensors, or - for standard input or output, as .npy. Output files appear complete or not at all.";
 
@@ -63,19 +63,19 @@ impl Pool {
         progress.now(format!("pooling on {device}"));
         let x = file.to_dtype(dtype)?.to_device(&device)?;
         let results = match operator {
-            Operator::Max { pool, with_indices: false } => vec![pool.forward_as(&plan, &x)?],
+            Operator::Max { pool, with_indices: false } => vec![pool.forward_with_plan(&plan, &x)?],
             Operator::Max { pool, with_indices: true } => {
-                let (y, indices) = pool.forward_with_indices_as(&plan, &x)?;
+                let (y, indices) = pool.forward_with_indices_with_plan(&plan, &x)?;
                 vec![y, indices]
             }
-            Operator::Min { pool, with_indices: false } => vec![pool.forward_as(&plan, &x)?],
+            Operator::Min { pool, with_indices: false } => vec![pool.forward_with_plan(&plan, &x)?],
             Operator::Min { pool, with_indices: true } => {
-                let (y, indices) = pool.forward_with_indices_as(&plan, &x)?;
+                let (y, indices) = pool.forward_with_indices_with_plan(&plan, &x)?;
                 vec![y, indices]
             }
-            Operator::Average(pool, _) => vec![pool.forward_as(&plan, &x)?],
-            Operator::Norm(pool, _) => vec![pool.forward_as(&plan, &x)?],
-            Operator::Rank(pool, _) => vec![pool.forward_as(&plan, &x)?],
+            Operator::Average(pool, _) => vec![pool.forward_with_plan(&plan, &x)?],
+            Operator::Norm(pool, _) => vec![pool.forward_with_plan(&plan, &x)?],
+            Operator::Rank(pool, _) => vec![pool.forward_with_plan(&plan, &x)?],
         };
 
         let summary = summary(&plan, [x.dims(), results[0].dims()], dtype);
@@ -103,7 +103,7 @@ impl Pool {
 }
 
 /// One line that says what was done: operator, dimensions, device and algorithm.
-pub(crate) fn summary(plan: &Plan, [from, to]: [&[usize]; 2], dtype: DType) -> String {
+pub(crate) fn summary(plan: &PoolPlan, [from, to]: [&[usize]; 2], dtype: DType) -> String {
     format!(
         "{} {dtype} {from:?} → {to:?} on {}, {}",
         plan.rows().first().map_or("pooling", |(_, operator)| operator),

@@ -14,7 +14,7 @@ pub(crate) fn follow(path: &Path) -> Result<(), Failure> {
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::Failed(format!("{file}: cannot be read: {error}")))?;
     let tuned: Tuned = text.parse().map_err(|error| Failure::Failed(format!("{file}: {error}")))?;
-    tuned.remember();
+    tuned.apply();
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use crate::{AxisName, Error, LIMIT, Quantity, Rounding};
 
 /// One axis of a problem, checked: every position below can be computed without overflow.
 ///
-/// An axis defined by the number `O` of its windows is *fitted*: window `o` covers
+/// An axis defined by the number `O` of its windows is *adaptive*: window `o` covers
 /// `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉`. If `O` divides `L`, these are ordinary windows of `L/O` taps side by side.
 /// Otherwise the axis is *uneven*: its windows differ in length and step, and [`kernel`](Self::kernel)
 /// is the length of the longest.
@@ -158,7 +158,7 @@ impl Axis {
     }
 
     /// An axis with `O` windows that divide the input as evenly as possible.
-    pub(crate) fn fitted(name: AxisName, input: usize, output: usize) -> Result<Self, Error> {
+    pub(crate) fn adaptive(name: AxisName, input: usize, output: usize) -> Result<Self, Error> {
         positive(name, Quantity::Input, input)?;
         positive(name, Quantity::Output, output)?;
         let (whole, rest) = (input / output, input % output);
@@ -177,7 +177,7 @@ impl Axis {
 
     /// Whether the axis was defined by the number of windows. Size and step then follow from the input,
     /// so a kernel should not be compiled for them.
-    pub fn is_fitted(&self) -> bool {
+    pub fn is_adaptive(&self) -> bool {
         self.fit != Fit::Asked
     }
 
@@ -302,7 +302,7 @@ impl Axis {
     }
 
     /// Whether a window may lack some of the `k` taps, because they are outside the input or because the
-    /// axis is uneven. Unless the axis is fitted, the answer depends only on the options and not on the
+    /// axis is uneven. Unless the axis is adaptive, the answer depends only on the options and not on the
     /// extent, so a kernel may be compiled for it.
     pub fn clipped(&self) -> bool {
         self.edges.clipped

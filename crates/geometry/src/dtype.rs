@@ -11,21 +11,32 @@ pub enum DType {
     F16,
     BF16,
     I32,
+    I16,
+    U16,
     I8,
     U8,
 }
 
 impl DType {
     /// Every type, the widest first.
-    pub const ALL: [Self; 7] =
-        [Self::F64, Self::F32, Self::F16, Self::BF16, Self::I32, Self::I8, Self::U8];
+    pub const ALL: [Self; 9] = [
+        Self::F64,
+        Self::F32,
+        Self::F16,
+        Self::BF16,
+        Self::I32,
+        Self::I16,
+        Self::U16,
+        Self::I8,
+        Self::U8,
+    ];
 
     /// The bytes of one element.
     pub fn size(self) -> usize {
         match self {
             Self::F64 => 8,
             Self::F32 | Self::I32 => 4,
-            Self::F16 | Self::BF16 => 2,
+            Self::F16 | Self::BF16 | Self::I16 | Self::U16 => 2,
             Self::I8 | Self::U8 => 1,
         }
     }
@@ -33,6 +44,18 @@ impl DType {
     /// Whether it is a floating-point type.
     pub fn is_float(self) -> bool {
         matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::BF16)
+    }
+
+    /// The least and the greatest number of an integer type; `None` for a float.
+    pub fn integers(self) -> Option<(i32, i32)> {
+        match self {
+            Self::I32 => Some((i32::MIN, i32::MAX)),
+            Self::I16 => Some((i16::MIN.into(), i16::MAX.into())),
+            Self::U16 => Some((0, u16::MAX.into())),
+            Self::I8 => Some((i8::MIN.into(), i8::MAX.into())),
+            Self::U8 => Some((0, u8::MAX.into())),
+            Self::F64 | Self::F32 | Self::F16 | Self::BF16 => None,
+        }
     }
 
     /// The name, as on the command line.
@@ -43,6 +66,8 @@ impl DType {
             Self::F16 => "f16",
             Self::BF16 => "bf16",
             Self::I32 => "i32",
+            Self::I16 => "i16",
+            Self::U16 => "u16",
             Self::I8 => "i8",
             Self::U8 => "u8",
         }
@@ -61,7 +86,7 @@ pub struct UnknownDType;
 
 impl fmt::Display for UnknownDType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown element type; use one of f64, f32, f16, bf16, i32, i8, u8")
+        f.write_str("unknown element type; use one of f64, f32, f16, bf16, i32, i16, u16, i8, u8")
     }
 }
 

@@ -185,7 +185,7 @@ impl Window {
             let (name, input) = (AxisName::of(i), input.three(1)[i]);
             *axis = match window.size {
                 Size::Kernel(kernel) => Axis::new(window.request(i, input, kernel.three(1)[i]))?,
-                Size::Outputs(output) => Axis::fitted(name, input, output.three(1)[i])?,
+                Size::Outputs(output) => Axis::adaptive(name, input, output.three(1)[i])?,
             };
         }
         Grid::new(rank, axes)
@@ -346,8 +346,8 @@ impl Grid {
 
     /// Whether the problem was defined by the number of windows, so that sizes and steps follow from the
     /// input.
-    pub fn is_fitted(&self) -> bool {
-        self.axes.iter().any(Axis::is_fitted)
+    pub fn is_adaptive(&self) -> bool {
+        self.axes.iter().any(Axis::is_adaptive)
     }
 
     /// Whether the windows of some axis differ in length or step.

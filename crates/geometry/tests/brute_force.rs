@@ -71,7 +71,7 @@ impl Problem {
 }
 
 /// The extent of each axis and its number of windows, with mostly more coordinates than windows.
-fn fitted() -> impl Strategy<Value = Vec<(usize, usize)>> {
+fn adaptive() -> impl Strategy<Value = Vec<(usize, usize)>> {
     let windows = prop_oneof![4 => 1usize..12, 1 => 1usize..60];
     prop::collection::vec((1usize..=40, windows), 1..=AXES)
 }
@@ -256,14 +256,14 @@ proptest! {
 
     /// 4.2: an axis defined by its number of windows is consistent like any other.
     #[test]
-    fn fitted_axes_agree_with_sharing(axes in fitted()) {
+    fn adaptive_axes_agree_with_sharing(axes in adaptive()) {
         let grid = fit(&axes).unwrap();
         for (i, &(input, output)) in axes.iter().enumerate() {
             let (axis, shared) = (grid.axis(i), share(input, output));
             let longest = shared.windows.iter().map(Vec::len).max().unwrap();
             prop_assert_eq!((axis.input(), axis.kernel()), (input, longest));
             prop_assert_eq!(axis.is_uneven(), input % output != 0);
-            prop_assert!(axis.is_fitted() && !axis.may_be_empty());
+            prop_assert!(axis.is_adaptive() && !axis.may_be_empty());
             prop_assert_eq!(axis.clipped(), axis.is_uneven());
             for (o, taps) in shared.windows.iter().enumerate() {
                 prop_assert_eq!(axis.inside(o), 0..taps.len());
@@ -279,7 +279,7 @@ proptest! {
             check_inverse(axis, &asked, &shared)?;
             check_classes(axis, &asked, &shared)?;
         }
-        prop_assert!(grid.is_fitted());
+        prop_assert!(grid.is_adaptive());
         let even = |axes: &[(usize, usize)]| axes.iter().all(|(input, output)| input % output == 0);
         prop_assert_eq!(grid.is_uneven(), !even(&axes));
         // If the division is even, the result equals an ordinary window.

@@ -108,7 +108,7 @@ trait Below {
     const BELOW: Self::Key;
 }
 
-integer!(i32, i8, u8);
+integer!(i32, i16, u16, i8, u8);
 float! {
     f64: i64, u64;
     f32: i32, u32;

@@ -8,21 +8,25 @@
 //! kernel, and `select`, which chooses among them as a pure function of the problem and the device's
 //! [`Capabilities`].
 
+mod cast;
 pub mod conv;
 mod copy;
 mod cube;
 pub mod device;
+mod error;
 mod packed;
 mod pad;
 pub mod pool;
 mod random;
 mod transpose;
 
+pub use cast::{cast, casts};
 pub use copy::copy;
 pub use cube::buffers::{BufferError, check_buffer};
 pub use device::{
     Capabilities, Fragment, Fragments, Speeds, Target, has_keys, has_powers, supports,
 };
+pub use error::{NotApplicable, PlanError};
 pub use pad::{pad, pad_gradient};
 pub use random::fill_random;
 pub use transpose::transpose;

@@ -1,11 +1,11 @@
-//! 8-bit integers on devices whose kernels have no such type, as in WGSL.
+//! 8- and 16-bit integers on devices whose kernels have no such type, as in WGSL.
 //!
-//! Their tensors lie in memory as on the host, four elements to a word of 32 bits, the first in the lowest byte; the
-//! last word is padded. Kernels compute with copies in `i32`:
+//! Their tensors lie in memory as on the host, `n` elements of `b` bits to a word of 32 bits, the first in the lowest
+//! bits; the last word is padded. Kernels compute with copies in `i32`:
 //!
 //! ```text
-//! unpack:  elements[4i + j] = (word[i] >> 8j) & 255, with its sign if the type has one
-//! pack:    word[i] = Σ_j (clamp(elements[4i + j]) & 255) << 8j
+//! unpack:  elements[n·i + j] = (word[i] >> b·j) & (2ᵇ − 1), with its sign if the type has one
+//! pack:    word[i] = Σ_j (clamp(elements[n·i + j]) & (2ᵇ − 1)) << b·j
 //! ```
 //!
 //! One unit handles one word. Clamping gives the least value of the type for an empty window's least `i32`.
@@ -19,16 +19,23 @@ use crate::cube::unit::plain_grid;
 use crate::device::Target;
 
 /// The elements in a word.
-const LANES: usize = 4;
+fn lanes(dtype: DType) -> usize {
+    size_of::<u32>() / dtype.size()
+}
+
+/// The words of `elements` packed elements.
+pub(crate) fn words(dtype: DType, elements: usize) -> usize {
+    elements.div_ceil(lanes(dtype))
+}
 
 /// The bytes of the `i32` copy of `elements` packed elements, in whole vectors.
-pub(crate) fn unpacked_bytes(elements: usize) -> usize {
-    elements.div_ceil(LANES).saturating_mul(LANES * size_of::<i32>())
+pub(crate) fn unpacked_bytes(dtype: DType, elements: usize) -> usize {
+    words(dtype, elements).saturating_mul(lanes(dtype) * size_of::<i32>())
 }
 
 /// Memory for the `i32` copy of `elements` packed elements.
-pub(crate) fn room(client: &Client, elements: usize) -> Handle {
-    client.empty(unpacked_bytes(elements))
+pub(crate) fn room(client: &Client, dtype: DType, elements: usize) -> Handle {
+    client.empty(unpacked_bytes(dtype, elements))
 }
 
 /// Computes in the type that kernels compute in: `compute` gets this type, the tensor that it reads and the one that it
@@ -43,16 +50,16 @@ pub(crate) fn computed<R>(
         return compute(dtype, read.0, written.0);
     }
     let unpacked = unpack(target, dtype, read.0, read.1);
-    let result = room(target.client, written.1);
+    let result = room(target.client, dtype, written.1);
     let done = compute(target.device.computed(dtype), &unpacked, &result);
     pack(target, dtype, &result, written.0, written.1);
     done
 }
 
-/// Unpacks elements of an 8-bit type, from a checked buffer to a new one.
+/// Unpacks elements from a checked buffer to a new one.
 fn unpack(target: Target<'_>, dtype: DType, from: &Handle, elements: usize) -> Handle {
-    let to = room(target.client, elements);
-    let words = elements.div_ceil(LANES);
+    let to = room(target.client, dtype, elements);
+    let words = words(dtype, elements);
     if words > 0 {
         let (cubes, units) = plain_grid(target, words);
         // SAFETY: the packed buffer has `words` words, the other has as many vectors, and a unit past the last ends.
@@ -61,27 +68,24 @@ fn unpack(target: Target<'_>, dtype: DType, from: &Handle, elements: usize) -> H
                 target.client,
                 cubes,
                 units,
-                LANES,
+                lanes(dtype),
                 BufferArg::from_raw_parts(from.clone(), words),
                 BufferArg::from_raw_parts(to.clone(), words),
                 words as u32,
-                dtype == DType::I8,
+                matches!(dtype, DType::I8 | DType::I16),
             );
         }
     }
     to
 }
 
-/// Packs elements to an 8-bit type, from a buffer that [`room`] made to a checked one.
+/// Packs elements, from a buffer that [`room`] made to a checked one.
 pub(crate) fn pack(target: Target<'_>, dtype: DType, from: &Handle, to: &Handle, elements: usize) {
-    let words = elements.div_ceil(LANES);
+    let words = words(dtype, elements);
     if words == 0 {
         return;
     }
-    let (least, most) = match dtype {
-        DType::I8 => (i32::from(i8::MIN), i32::from(i8::MAX)),
-        _ => (0, i32::from(u8::MAX)),
-    };
+    let (least, most) = dtype.integers().unwrap_or((i32::MIN, i32::MAX));
     let (cubes, units) = plain_grid(target, words);
     // SAFETY: both buffers are as large as in `unpack`, and a unit past the last ends.
     unsafe {
@@ -89,7 +93,7 @@ pub(crate) fn pack(target: Target<'_>, dtype: DType, from: &Handle, to: &Handle,
             target.client,
             cubes,
             units,
-            LANES,
+            lanes(dtype),
             BufferArg::from_raw_parts(from.clone(), words),
             BufferArg::from_raw_parts(to.clone(), words),
             words as u32,
@@ -112,13 +116,14 @@ fn unpacked<N: Size>(
         let mut elements = Vector::<i32, N>::new(0i32);
         #[unroll]
         for lane in 0..N::value() {
-            let above = comptime!(24 - 8 * lane as u32);
-            // The element in the highest byte, whose sign is then the word's.
+            let below = comptime!(32 - 32 / N::value() as u32);
+            let above = comptime!(below - 32 / N::value() as u32 * lane as u32);
+            // The element in the highest bits, whose sign is then the word's.
             let high = word << above;
             let element = if comptime!(signed) {
-                i32::reinterpret(high) >> 24i32
+                i32::reinterpret(high) >> comptime!(below as i32)
             } else {
-                i32::cast_from(high >> 24u32)
+                i32::cast_from(high >> below)
             };
             elements.insert(lane, element);
         }
@@ -140,9 +145,10 @@ fn packed<N: Size>(
         let mut word = 0u32;
         #[unroll]
         for lane in 0..N::value() {
-            let below = comptime!(8 * lane as u32);
+            let bits = comptime!(32 / N::value() as u32);
+            let below = comptime!(bits * lane as u32);
             let element = max(min(elements.extract(lane), most), least);
-            word |= (u32::reinterpret(element) & 255u32) << below;
+            word |= (u32::reinterpret(element) & comptime!((1u32 << bits) - 1)) << below;
         }
         target[position as usize] = word;
     }
@@ -156,17 +162,24 @@ mod tests {
     /// Only types that the device lacks are packed, and their buffers are whole words.
     #[test]
     fn packed_tensors_are_whole_words() {
-        let lacking = crate::Capabilities { bytes: false, ..SHADING_GPU };
-        for (elements, words) in [(0, 0), (1, 1), (4, 1), (5, 2), (1023, 256)] {
+        let lacking = crate::Capabilities { int8: false, int16: false, ..SHADING_GPU };
+        for (elements, quarters, halves) in
+            [(0, 0, 0), (1, 1, 1), (4, 1, 2), (5, 2, 3), (1023, 256, 512)]
+        {
             for dtype in [DType::I8, DType::U8] {
-                assert_eq!(lacking.buffer_size(dtype, elements), 4 * words);
+                assert_eq!(lacking.buffer_size(dtype, elements), 4 * quarters);
                 assert_eq!(PLAIN_GPU.buffer_size(dtype, elements), elements);
+                assert_eq!(unpacked_bytes(dtype, elements), 16 * quarters);
+            }
+            for dtype in [DType::I16, DType::U16] {
+                assert_eq!(lacking.buffer_size(dtype, elements), 4 * halves);
+                assert_eq!(PLAIN_GPU.buffer_size(dtype, elements), 2 * elements);
+                assert_eq!(unpacked_bytes(dtype, elements), 8 * halves);
             }
             assert_eq!(lacking.buffer_size(DType::F16, elements), 2 * elements);
-            assert_eq!(unpacked_bytes(elements), 16 * words);
         }
         let computed = DType::ALL.map(|dtype| lacking.computed(dtype));
-        let expected = DType::ALL.map(|dtype| if dtype.size() == 1 { DType::I32 } else { dtype });
+        let expected = DType::ALL.map(|dtype| if dtype.is_float() { dtype } else { DType::I32 });
         assert_eq!(computed, expected);
         assert_eq!(DType::ALL.map(|dtype| PLAIN_GPU.computed(dtype)), DType::ALL);
     }

@@ -120,7 +120,7 @@ fn launch(
         padded.axes().each_ref().map(|axis| line(axis, padded.mode(), gradient));
     let form = Form {
         mode: padded.mode(),
-        runs: device.cores.is_some(),
+        contiguous: device.cores.is_some(),
         rounds: dtype == DType::BF16 && !device.rounds_bf16,
     };
     let pixel = (channels / lanes) as u32;
@@ -164,7 +164,7 @@ fn launch(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     mode: PaddingMode,
-    runs: bool,
+    contiguous: bool,
     rounds: bool,
 }
 
@@ -228,7 +228,7 @@ fn filled<S: Numeric, N: Size>(
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
 ) {
-    let vector = unit_position(form.runs);
+    let vector = unit_position(form.contiguous);
     if vector >= plane.vectors {
         terminate!();
     }
@@ -282,7 +282,7 @@ fn gathered<S: Float, A: Float, N: Size>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let vector = unit_position(form.runs);
+    let vector = unit_position(form.contiguous);
     if vector >= plane.vectors {
         terminate!();
     }

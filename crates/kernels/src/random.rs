@@ -28,7 +28,7 @@ pub fn fill_random(
         return Ok(());
     }
     if target.device.packs(dtype) {
-        let numbers = packed::room(target.client, elements);
+        let numbers = packed::room(target.client, dtype, elements);
         launch(target, target.device.computed(dtype), &numbers, elements, seed);
         packed::pack(target, dtype, &numbers, output, elements);
     } else {

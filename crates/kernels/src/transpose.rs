@@ -276,10 +276,10 @@ fn by_elements<S: Numeric>(
     columns: FastDivmod<u32>,
     row_step: u32,
     matrix_step: u32,
-    #[comptime] runs: bool,
+    #[comptime] contiguous: bool,
     #[define(S)] _stored: ElemType,
 ) {
-    let i = unit_position(runs);
+    let i = unit_position(contiguous);
     if i >= elements {
         terminate!();
     }

@@ -222,11 +222,13 @@ fn dtype_of(found: DLDataType) -> PyResult<DType> {
         found if found.is::<f16>() => DType::F16,
         found if found.is::<bf16>() => DType::BF16,
         found if found.is::<i32>() => DType::I32,
+        found if found.is::<i16>() => DType::I16,
+        found if found.is::<u16>() => DType::U16,
         found if found.is::<i8>() => DType::I8,
         found if found.is::<u8>() => DType::U8,
         other => {
             return Err(PyTypeError::new_err(format!(
-                "elements of type {} are not supported; use float64, float32, float16, bfloat16, int32, int8 or uint8",
+                "elements of type {} are not supported; use float64, float32, float16, bfloat16, int32, int16, uint16, int8 or uint8",
                 name_of(other)
             )));
         }
@@ -340,6 +342,8 @@ fn dlpack_type(dtype: DType) -> DLDataType {
         DType::F16 => f16::DTYPE,
         DType::BF16 => bf16::DTYPE,
         DType::I32 => i32::DTYPE,
+        DType::I16 => i16::DTYPE,
+        DType::U16 => u16::DTYPE,
         DType::I8 => i8::DTYPE,
         DType::U8 => u8::DTYPE,
         // The enum may grow; this crate grows with it.

@@ -61,11 +61,11 @@ impl Options {
     }
 
     fn max_pool(&self) -> PyResult<MaxPool> {
-        Ok(MaxPool::over(self.window()?).layout(Layout::ChannelsFirst))
+        Ok(MaxPool::with_window(self.window()?).layout(Layout::ChannelsFirst))
     }
 
     fn min_pool(&self) -> PyResult<MinPool> {
-        Ok(MinPool::over(self.window()?).layout(Layout::ChannelsFirst))
+        Ok(MinPool::with_window(self.window()?).layout(Layout::ChannelsFirst))
     }
 
     fn avg_pool(&self, counts: bool, divisor: Option<u32>) -> PyResult<AvgPool> {
@@ -74,11 +74,11 @@ impl Options {
             None if counts => Divisor::Padded,
             None => Divisor::Valid,
         };
-        Ok(AvgPool::over(self.window()?).divisor(divisor).layout(Layout::ChannelsFirst))
+        Ok(AvgPool::with_window(self.window()?).divisor(divisor).layout(Layout::ChannelsFirst))
     }
 
     fn conv(&self, groups: usize) -> PyResult<Conv> {
-        let conv = Conv::over(self.window()?).groups(groups);
+        let conv = Conv::with_window(self.window()?).groups(groups);
         Ok(conv.layout(Layout::ChannelsFirst).filter_layout(FilterLayout::Fchw))
     }
 }
@@ -283,7 +283,7 @@ pub(crate) fn lp_pool(
     name: Option<String>,
 ) -> PyResult<Array> {
     let (x, alone) = read(x)?.batched(options.rank())?;
-    let pool = LpPool::over(p, options.window()?).layout(Layout::ChannelsFirst);
+    let pool = LpPool::with_window(p, options.window()?).layout(Layout::ChannelsFirst);
     compute_one(py, vec![x], name, alone, move |inputs| pool.forward(&inputs[0]))
 }
 
@@ -300,21 +300,22 @@ pub(crate) fn lp_pool_backward(
     let rank = options.rank();
     let ((dy, alone), (x, _)) = (read(dy)?.batched(rank)?, read(x)?.batched(rank)?);
     dy.same_type_as(&x, "gradient")?;
-    let pool = LpPool::over(p, options.window()?).layout(Layout::ChannelsFirst);
+    let pool = LpPool::with_window(p, options.window()?).layout(Layout::ChannelsFirst);
     compute_one(py, vec![dy, x], name, alone, move |inputs| pool.backward(&inputs[0], &inputs[1]))
 }
 
-/// The number of each window that `rank` others precede; the largest, if a window has fewer.
+/// The number of each window that `rank` others precede; the largest, if a window has fewer; without a `rank` the median.
 #[pyfunction]
 pub(crate) fn rank_pool(
     py: Python<'_>,
     x: &Bound<'_, PyAny>,
-    rank: u32,
+    rank: Option<u32>,
     options: Options,
     name: Option<String>,
 ) -> PyResult<Array> {
     let (x, alone) = read(x)?.batched(options.rank())?;
-    let pool = RankPool::over(Rank::Nth(rank), options.window()?).layout(Layout::ChannelsFirst);
+    let rank = rank.map_or(Rank::MEDIAN, Rank::Nth);
+    let pool = RankPool::with_window(rank, options.window()?).layout(Layout::ChannelsFirst);
     compute_one(py, vec![x], name, alone, move |inputs| pool.forward(&inputs[0]))
 }
 

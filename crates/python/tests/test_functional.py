@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 DEVICES = windowpane.devices()
 TYPES = [np.float64, np.float32, np.float16]
+INTEGERS = [np.int32, np.int16, np.uint16, np.int8, np.uint8]
 # Those that kernels lack.
-CONVERTED = [np.bool_, np.int16, np.uint16, np.uint32, np.int64, np.uint64]
+CONVERTED = [np.bool_, np.uint32, np.int64, np.uint64]
 
 
 def spread(x: Any, dtype: Any) -> Any:
@@ -64,7 +65,7 @@ def pools(draw: Any) -> Any:
 
 @pytest.mark.parametrize("device", DEVICES)
 @settings(deadline=None, max_examples=25)
-@given(pools(), st.sampled_from([np.float32, np.int32, *CONVERTED]), st.sampled_from(["max", "min"]))
+@given(pools(), st.sampled_from([np.float32, *INTEGERS, *CONVERTED]), st.sampled_from(["max", "min"]))
 def test_extrema(device: str, case: Any, dtype: Any, name: str) -> None:
     rank, x, kernel, stride, padding, dilation = case
     x = spread(x, dtype)
@@ -83,6 +84,21 @@ def test_extrema(device: str, case: Any, dtype: Any, name: str) -> None:
     there = windows(positions, kernel, stride, padding, dilation, -1)
     first = np.where((view == expected[(..., *[None] * rank)]) & (there >= 0), there, np.inf).min(axis=taps)
     np.testing.assert_array_equal(winners, first)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(deadline=None, max_examples=25)
+@given(pools(), st.sampled_from([np.float32, np.uint16, np.int64]))
+def test_medians(device: str, case: Any, dtype: Any) -> None:
+    rank, x, kernel, stride, padding, dilation = case
+    x = spread(x, dtype)
+    view = windows(x, kernel, stride, padding, dilation, np.inf)
+    taps = np.sort(view.reshape(*view.shape[:-rank], -1), axis=-1)
+    middle = (taps < np.inf).sum(axis=-1, keepdims=True) // 2
+    expected = np.take_along_axis(taps, middle, axis=-1)[..., 0]
+    y = getattr(F, f"median_pool{rank}d")(x, kernel, stride, padding, dilation, device=device)
+    assert y.dtype == x.dtype
+    np.testing.assert_array_equal(y, expected)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -113,7 +129,7 @@ def test_adaptive_and_global_pools(device: str, rank: int) -> None:
     np.testing.assert_array_equal(np.take_along_axis(x.reshape(2, 3, -1), winners.reshape(2, 3, -1), 2), lowest.reshape(2, 3, -1))
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int8, np.uint8, *CONVERTED])
+@pytest.mark.parametrize("dtype", [*INTEGERS, *CONVERTED])
 def test_sums_and_averages_of_integers(dtype: Any) -> None:
     x = spread(np.random.default_rng(6).integers(-8, 9, (2, 3, 8, 6)), dtype)
     blocks = windows(x, [2, 3], [2, 3], [0, 0], [1, 1], 0)
@@ -369,6 +385,7 @@ POOL = "input, kernel_size, stride=None, padding=0"
 SIGNATURES = {
     # These PyTorch lacks.
     "min_pool": f"{POOL}, dilation=1, ceil_mode=False, return_indices=False",
+    "median_pool": f"{POOL}, dilation=1, ceil_mode=False",
     "sum_pool": f"{POOL}, ceil_mode=False",
     "adaptive_min_pool": "input, output_size, return_indices=False",
     "adaptive_sum_pool": "input, output_size",

@@ -2,8 +2,8 @@
 //!
 //! Every kernel on every device is compared with this crate. Maxima are elements of the input; every
 //! sum is computed in `f64` and rounded once to the type of the result. It is also available
-//! unrounded, as a [`Total`] with the data for an error bound. Gradients are scatters, while the
-//! kernels gather, so that the same mistake cannot be in both.
+//! unrounded, as a [`Total`] with the data for an error bound. Gradients are scatters, while
+//! most kernels gather, so that the same mistake is unlikely to be in both.
 //!
 //! * [`pool`] has the loops and, for large windows, two algorithms whose work does not grow with the
 //!   window: a monotone deque for maxima and prefix sums for averages.

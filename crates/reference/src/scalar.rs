@@ -90,7 +90,7 @@ macro_rules! with_element {
     ($dtype:expr, $T:ident => $body:expr, $other:ident => $otherwise:expr) => {
         $crate::with_element!(@arms $dtype, $T, $body, $other, $otherwise, [
             F64 f64, F32 f32, F16 $crate::types::f16, BF16 $crate::types::bf16,
-            I32 i32, I8 i8, U8 u8
+            I32 i32, I16 i16, U16 u16, I8 i8, U8 u8
         ])
     };
     (
@@ -254,6 +254,8 @@ macro_rules! integer {
 }
 
 integer!(i32);
+integer!(i16);
+integer!(u16);
 integer!(i8);
 integer!(u8);
 

@@ -179,7 +179,7 @@ fn check_average<T: Element>(
 
 /// The taps of a window that are inside or in the padding, counted one by one.
 fn padded(pooling: &Pooling, window: &Walked) -> usize {
-    if pooling.grid().is_fitted() {
+    if pooling.grid().is_adaptive() {
         return window.inside.len();
     }
     let within = |tap: &[usize; 3]| {

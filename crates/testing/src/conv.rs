@@ -230,7 +230,7 @@ impl ConvCase {
 
     /// The operator.
     pub fn conv(&self) -> Conv {
-        Conv::over(self.window)
+        Conv::with_window(self.window)
             .groups(self.groups)
             .layout(self.layout)
             .filter_layout(self.filter_layout)

@@ -34,10 +34,10 @@ impl Device {
     ///
     /// ```no_run
     /// let device = windowpane::Device::best();
-    /// println!("{device}: {:.0} GB/s", device.copy_ceiling()? / 1e9);
+    /// println!("{device}: {:.0} GB/s", device.peak_copy_bandwidth()? / 1e9);
     /// # Ok::<(), windowpane::Error>(())
     /// ```
-    pub fn copy_ceiling(&self) -> Result<f64> {
+    pub fn peak_copy_bandwidth(&self) -> Result<f64> {
         if self.backend() == Backend::Host {
             return Ok(host_copy());
         }
@@ -76,7 +76,7 @@ impl Device {
 /// The kinds of units that do arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Unit {
+pub enum ArithmeticUnit {
     /// Vector units; a fused multiply-add counts as two operations.
     Vector,
     /// Matrix units, which multiply tiles and sum in f32.
@@ -91,12 +91,12 @@ impl Device {
     ///
     /// Measured at each call, in up to a few seconds, with multiplications and additions on registers
     /// only.
-    pub fn arithmetic_ceiling(&self, dtype: DType, unit: Unit) -> Result<Option<f64>> {
+    pub fn peak_arithmetic(&self, dtype: DType, unit: ArithmeticUnit) -> Result<Option<f64>> {
         #[cfg(feature = "kernels")]
         if let Some(client) = self.own_client().filter(|_| {
             // WGSL cannot use the matrix units that CubeCL reports for its device.
             let has_matrices = self.capabilities().is_some_and(|known| known.matrix.any());
-            let has_units = unit == Unit::Vector || has_matrices;
+            let has_units = unit == ArithmeticUnit::Vector || has_matrices;
             self.supports(dtype) && !self.packs(dtype) && has_units
         }) {
             self.patience().launches();
@@ -146,7 +146,7 @@ mod cube {
         ThroughputKey, ThroughputMode,
     };
 
-    use super::{DType, Unit};
+    use super::{ArithmeticUnit, DType};
 
     /// The vector widths that are tried.
     const WIDTHS: [usize; 4] = [1, 2, 4, 8];
@@ -158,25 +158,29 @@ mod cube {
     pub(super) fn arithmetic(
         client: &Client,
         dtype: DType,
-        unit: Unit,
+        unit: ArithmeticUnit,
     ) -> Result<Option<f64>, ThroughputError> {
         let Some(elem) = float(dtype) else { return Ok(None) };
         let factor = match unit {
-            Unit::MatrixTf32 => ElemType::Float(FloatKind::TF32),
+            ArithmeticUnit::MatrixTf32 => ElemType::Float(FloatKind::TF32),
             _ => elem,
         };
         let probes: Vec<_> = match unit {
             // Some devices store and convert a type but compute in another.
-            Unit::Vector if !client.features().type_usage(elem).contains(TypeUsage::Arithmetic) => {
+            ArithmeticUnit::Vector
+                if !client.features().type_usage(elem).contains(TypeUsage::Arithmetic) =>
+            {
                 return Ok(None);
             }
-            Unit::Vector => {
+            ArithmeticUnit::Vector => {
                 let build =
                     |lanes| compute_direct::build_kernel(client, elem, config(client, lanes));
                 WIDTHS.map(build).into()
             }
-            Unit::MatrixTf32 if elem != ElemType::Float(FloatKind::F32) => return Ok(None),
-            Unit::Matrix | Unit::MatrixTf32 => tiles(client, factor)
+            ArithmeticUnit::MatrixTf32 if elem != ElemType::Float(FloatKind::F32) => {
+                return Ok(None);
+            }
+            ArithmeticUnit::Matrix | ArithmeticUnit::MatrixTf32 => tiles(client, factor)
                 .into_iter()
                 .map(|tile| {
                     let mode = ThroughputMode::ComputeCmma { dtype: factor, config: tile };

@@ -10,7 +10,7 @@ use crate::listen::{Unanswered, listen};
 #[cfg(feature = "kernels")]
 use crate::patience::Patience;
 #[cfg(feature = "kernels")]
-use crate::remembered::Remembered;
+use crate::plan_cache::PlanCache;
 use crate::{Error, Result};
 
 /// An interface through which devices are used.
@@ -132,9 +132,9 @@ struct Inner {
     patience: Arc<Patience>,
     /// The kernels that were chosen for the problems so far.
     #[cfg(feature = "kernels")]
-    poolings: Remembered<crate::pool::Key, windowpane_kernels::pool::Plan>,
+    poolings: PlanCache<crate::pool::Key, windowpane_kernels::pool::Plan>,
     #[cfg(feature = "kernels")]
-    convolutions: Remembered<crate::conv::Key, windowpane_kernels::conv::Plan>,
+    convolutions: PlanCache<crate::conv::Key, windowpane_kernels::conv::Plan>,
 }
 
 /// Whether a device of this name is Mesa's software Vulkan.
@@ -188,9 +188,9 @@ impl Device {
                 #[cfg(feature = "kernels")]
                 patience: Arc::default(),
                 #[cfg(feature = "kernels")]
-                poolings: Remembered::default(),
+                poolings: PlanCache::default(),
                 #[cfg(feature = "kernels")]
-                convolutions: Remembered::default(),
+                convolutions: PlanCache::default(),
             }),
         }
     }
@@ -270,7 +270,7 @@ impl Device {
         true
     }
 
-    /// Whether kernels of the device have no such type, so that its tensors are stored as packed words: `i8` and `u8` with
+    /// Whether kernels of the device have no such type, so that its tensors are stored as packed words: integers of 8 and 16 bits with
     /// WGSL, for example.
     #[cfg(feature = "kernels")]
     pub(crate) fn packs(&self, dtype: DType) -> bool {
@@ -423,7 +423,7 @@ impl Device {
 
     /// The kernels that were chosen for poolings so far.
     #[cfg(feature = "kernels")]
-    pub(crate) fn poolings(&self) -> &Remembered<crate::pool::Key, windowpane_kernels::pool::Plan> {
+    pub(crate) fn poolings(&self) -> &PlanCache<crate::pool::Key, windowpane_kernels::pool::Plan> {
         &self.inner.poolings
     }
 
@@ -431,7 +431,7 @@ impl Device {
     #[cfg(feature = "kernels")]
     pub(crate) fn convolutions(
         &self,
-    ) -> &Remembered<crate::conv::Key, windowpane_kernels::conv::Plan> {
+    ) -> &PlanCache<crate::conv::Key, windowpane_kernels::conv::Plan> {
         &self.inner.convolutions
     }
 
@@ -489,8 +489,8 @@ impl Device {
             capabilities: *capabilities,
             deaf: false.into(),
             patience: Arc::default(),
-            poolings: Remembered::default(),
-            convolutions: Remembered::default(),
+            poolings: PlanCache::default(),
+            convolutions: PlanCache::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -587,7 +587,7 @@ mod cube {
         #[cfg(feature = "kernel-cache")]
         keep_kernels();
         #[cfg(target_os = "linux")]
-        crate::quiet::without_a_desktop();
+        crate::wayland_log::without_a_desktop();
         let devices = enumerate(backend);
         found.push((backend, devices.clone()));
         devices
@@ -731,7 +731,7 @@ mod cube {
         };
         let capabilities = Some(Capabilities { speeds: speeds.unwrap_or(own.speeds), ..own });
         let (client, deaf) = (Some(client), false.into());
-        let (poolings, convolutions) = (Remembered::default(), Remembered::default());
+        let (poolings, convolutions) = (PlanCache::default(), PlanCache::default());
         let inner = Inner {
             backend,
             index,
@@ -743,7 +743,11 @@ mod cube {
             poolings,
             convolutions,
         };
-        Device { inner: Arc::new(inner) }
+        let device = Device { inner: Arc::new(inner) };
+        if backend == Backend::Cpu {
+            crate::at_exit::waits_for(&device);
+        }
+        device
     }
 
     /// The driver's version. CUDA reports only its own version; on Linux the driver's is in /proc.

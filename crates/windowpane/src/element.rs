@@ -29,6 +29,8 @@ pub enum HostBuffer {
     F16(Arc<Vec<f16>>),
     BF16(Arc<Vec<bf16>>),
     I32(Arc<Vec<i32>>),
+    I16(Arc<Vec<i16>>),
+    U16(Arc<Vec<u16>>),
     I8(Arc<Vec<i8>>),
     U8(Arc<Vec<u8>>),
 }
@@ -89,7 +91,10 @@ macro_rules! elements {
     };
 }
 
-elements!(f64 => F64, f32 => F32, f16 => F16, bf16 => BF16, i32 => I32, i8 => I8, u8 => U8);
+elements!(
+    f64 => F64, f32 => F32, f16 => F16, bf16 => BF16,
+    i32 => I32, i16 => I16, u16 => U16, i8 => I8, u8 => U8
+);
 
 /// Runs a block with `$T` standing for the Rust type of a [`DType`].
 macro_rules! with_element {

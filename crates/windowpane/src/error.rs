@@ -1,6 +1,6 @@
 use windowpane_geometry::{DType, PaddingMode, Precision};
 
-use crate::{Algorithm, Backend, ConvAlgorithm, Device};
+use crate::{Backend, Device};
 
 /// An error of this crate; its message says what was asked, what was found and what to do.
 ///
@@ -21,38 +21,14 @@ pub enum Error {
     /// An index is not a position of the input.
     #[error(transparent)]
     Index(#[from] windowpane_reference::pool::backward::IndexOutOfRange),
-    /// The device has no kernel for this pooling plan.
+    /// There is no plan for the problem, or the plan cannot run.
     #[cfg(feature = "kernels")]
     #[error("{device}: {reason}")]
     Plan {
         /// The device.
         device: Device,
-        /// The reason.
-        reason: windowpane_kernels::pool::PlanError,
-    },
-    /// The device has no kernel for this convolution plan.
-    #[cfg(feature = "kernels")]
-    #[error("{device}: {reason}")]
-    ConvPlan {
-        /// The device.
-        device: Device,
-        /// The reason: which number of the tile exceeds which limit.
-        reason: windowpane_kernels::conv::PlanError,
-    },
-    /// The requested convolution algorithm or tile has no kernel on this device.
-    #[error("{}", match algorithm {
-        Some(algorithm) => format!(
-            "{device} has no {algorithm} kernel for this problem; use another algorithm, or auto"
-        ),
-        None => format!(
-            "a tile was given but {device} has no kernel with tiles for this problem; leave the tile out"
-        ),
-    })]
-    NoConvKernel {
-        /// The requested algorithm; `None` if a tile was requested.
-        algorithm: Option<ConvAlgorithm>,
-        /// The device.
-        device: Device,
+        /// The reason: what was requested, and the limit that it exceeds.
+        reason: windowpane_kernels::PlanError,
     },
     /// The device does not compute in this precision.
     #[error("{device} cannot compute {dtype} in {precision}; use the precision strict")]
@@ -66,22 +42,34 @@ pub enum Error {
     },
     /// The device's driver would end the loops of a kernel early.
     #[error(
-        "{device} ends loops after {limit} iterations but this problem may need {turns}; use another \
+        "{device} ends loops after {limit} iterations but this problem may need {iterations}; use another \
          device, such as `host` or `cpu`"
     )]
-    TooManyTurns {
+    LoopLimit {
         /// The device.
         device: Device,
         /// The iterations that the loops of a thread may need.
-        turns: usize,
+        iterations: usize,
         /// The most that the driver allows.
         limit: usize,
     },
-    /// The requested algorithm has no kernel on this device.
-    #[error("{device} has no {algorithm} kernel for this problem; use another algorithm, or auto")]
+    /// The requested algorithm cannot compute this problem on this device.
+    #[error(
+        "{device} has no {algorithm} kernel for this problem: {reason}; use another algorithm, or auto"
+    )]
     NoKernel {
-        /// The algorithm asked for.
-        algorithm: Algorithm,
+        /// The name of the requested algorithm.
+        algorithm: String,
+        /// The device.
+        device: Device,
+        /// Why it cannot.
+        reason: String,
+    },
+    /// A tile was requested, and no kernel with tiles can compute this problem on this device.
+    #[error(
+        "a tile was given but {device} has no kernel with tiles for this problem; leave the tile out"
+    )]
+    NoTile {
         /// The device.
         device: Device,
     },
@@ -231,13 +219,16 @@ pub enum Error {
 
 #[cfg(feature = "kernels")]
 impl Device {
-    /// The error for a pooling plan that does not suit this device.
-    pub(crate) fn refuses(&self, reason: windowpane_kernels::pool::PlanError) -> Error {
-        Error::Plan { device: self.clone(), reason }
-    }
-
-    /// The error for a convolution plan that does not suit this device.
-    pub(crate) fn refuses_conv(&self, reason: windowpane_kernels::conv::PlanError) -> Error {
-        Error::ConvPlan { device: self.clone(), reason }
+    /// The error for a plan that this device cannot make or run.
+    pub(crate) fn refuses(&self, reason: windowpane_kernels::PlanError) -> Error {
+        use windowpane_kernels::PlanError;
+        let device = self.clone();
+        match reason {
+            PlanError::NotApplicable { kernel, reason } => {
+                Error::NoKernel { algorithm: kernel.into(), device, reason: reason.into() }
+            }
+            PlanError::NoTiledKernel => Error::NoTile { device },
+            reason => Error::Plan { device, reason },
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The kernels are written once, in CubeCL, and run on CUDA, Vulkan, WebGPU, Metal, ROCm and the
 //! CPU; each backend is a cargo feature. The backend `host` is always there and needs no driver: it
-//! computes convolutions as matrix products, and poolings by the loops of the reference, on all cores.
+//! computes convolutions as matrix products, and poolings in loops, on all cores.
 //!
 //! Arrays are channels-last by default: `[N, H, W, C]`, with filters as `[F, H, W, C]`.
 //!
@@ -24,6 +24,8 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "kernels")]
+mod at_exit;
 mod ceiling;
 mod conv;
 mod device;
@@ -33,26 +35,26 @@ mod error;
 mod files;
 #[cfg(feature = "kernels")]
 mod listen;
+#[cfg(feature = "kernels")]
+mod loop_limit;
 #[cfg(feature = "ndarray")]
 mod nd;
+mod output_reuse;
 mod pad;
 #[cfg(feature = "kernels")]
 mod patience;
 mod plan;
-mod pool;
-#[cfg(all(feature = "kernels", target_os = "linux"))]
-mod quiet;
-mod recording;
 #[cfg(feature = "kernels")]
-mod remembered;
-mod spare;
+mod plan_cache;
+mod pool;
+mod recording;
 #[cfg(feature = "kernels")]
 mod speeds;
 mod tensor;
-#[cfg(feature = "kernels")]
-mod turns;
+#[cfg(all(feature = "kernels", target_os = "linux"))]
+mod wayland_log;
 
-pub use ceiling::Unit;
+pub use ceiling::ArithmeticUnit;
 pub use conv::{
     Conv, ConvAlgorithm, ConvPlan, ConvTranspose, Tuned, UnknownConvAlgorithm, UnknownTuned,
 };
@@ -60,7 +62,7 @@ pub use device::{Backend, Device, UnknownBackend};
 pub use element::Element;
 pub use error::Error;
 pub use pad::Pad;
-pub use plan::{Algorithm, Plan, UnknownAlgorithm};
+pub use plan::{PoolAlgorithm, PoolPlan, UnknownPoolAlgorithm};
 pub use pool::{AvgPool, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, RankPool, SumPool};
 pub use recording::Recording;
 pub use tensor::Tensor;

@@ -128,7 +128,7 @@ pub(crate) fn gradient(padded: &Padded, dy: &Tensor) -> Result<Tensor> {
     let dims = dims_of(padded, padded.input())?;
     #[cfg(feature = "kernels")]
     if let (Some((_, from)), Some(target)) = (dy.memory(), dy.device().target()) {
-        crate::turns::check_padding(dy.device(), padded)?;
+        crate::loop_limit::check_padding(dy.device(), padded)?;
         let to = crate::tensor::memory(dy.device(), target, dy.dtype(), count(&dims)?)?;
         windowpane_kernels::pad_gradient(target, dy.dtype(), padded, from, &to)
             .map_err(|reason| dy.device().refuses(reason.into()))?;

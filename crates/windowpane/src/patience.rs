@@ -357,7 +357,7 @@ mod tests {
             let source = x.clone();
             lost(x.copy_from(&source));
             lost(pool.forward(&x).map(drop));
-            lost(pool.forward_as(&plan, &x).map(drop));
+            lost(pool.forward_with_plan(&plan, &x).map(drop));
             lost(plan.run(&[&x], &mut Vec::new()));
             lost(hung.time(|| Ok(())).map(drop));
             lost(hung.record(|| Ok(())).map(drop));

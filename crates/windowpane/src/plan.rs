@@ -9,7 +9,7 @@ use crate::{Device, Result, Tensor};
 /// A pooling algorithm, independent of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Algorithm {
+pub enum PoolAlgorithm {
     /// Reads every tap of every window. Applies to every problem; best for small windows.
     Direct,
     /// Slides the window at a cost that does not grow with its size: on `host` a monotone deque for extrema and
@@ -42,7 +42,7 @@ pub enum Algorithm {
     Rank,
 }
 
-impl Algorithm {
+impl PoolAlgorithm {
     /// Every algorithm.
     pub const ALL: [Self; 13] = [
         Self::Direct,
@@ -82,26 +82,26 @@ impl Algorithm {
 
 /// The kernels and the algorithm of each.
 #[cfg(feature = "kernels")]
-const KERNELS: [(Algorithm, windowpane_kernels::pool::Algorithm); 12] = {
+const KERNELS: [(PoolAlgorithm, windowpane_kernels::pool::Algorithm); 12] = {
     use windowpane_kernels::pool::Algorithm as Kernel;
     [
-        (Algorithm::Direct, Kernel::Direct),
-        (Algorithm::RegisterTile, Kernel::RegisterTile),
-        (Algorithm::VanHerk, Kernel::VanHerk),
-        (Algorithm::BlockReduce, Kernel::BlockReduce),
-        (Algorithm::Stencil, Kernel::Stencil),
-        (Algorithm::CpuRows, Kernel::CpuRows),
-        (Algorithm::Gather, Kernel::Gather),
-        (Algorithm::GatherTile, Kernel::GatherTile),
-        (Algorithm::GatherStaged, Kernel::GatherStaged),
-        (Algorithm::SegmentedScatter, Kernel::SegmentedScatter),
-        (Algorithm::Lp, Kernel::Lp),
-        (Algorithm::Rank, Kernel::Rank),
+        (PoolAlgorithm::Direct, Kernel::Direct),
+        (PoolAlgorithm::RegisterTile, Kernel::RegisterTile),
+        (PoolAlgorithm::VanHerk, Kernel::VanHerk),
+        (PoolAlgorithm::BlockReduce, Kernel::BlockReduce),
+        (PoolAlgorithm::Stencil, Kernel::Stencil),
+        (PoolAlgorithm::CpuRows, Kernel::CpuRows),
+        (PoolAlgorithm::Gather, Kernel::Gather),
+        (PoolAlgorithm::GatherTile, Kernel::GatherTile),
+        (PoolAlgorithm::GatherStaged, Kernel::GatherStaged),
+        (PoolAlgorithm::SegmentedScatter, Kernel::SegmentedScatter),
+        (PoolAlgorithm::Lp, Kernel::Lp),
+        (PoolAlgorithm::Rank, Kernel::Rank),
     ]
 };
 
 #[cfg(feature = "kernels")]
-impl Algorithm {
+impl PoolAlgorithm {
     /// The kernel for this algorithm, if there is one.
     pub(crate) fn kernel(self) -> Option<windowpane_kernels::pool::Algorithm> {
         let own = if self == Self::Sliding { Self::VanHerk } else { self };
@@ -117,44 +117,44 @@ impl Algorithm {
     }
 }
 
-impl fmt::Display for Algorithm {
+impl fmt::Display for PoolAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
 fn names() -> String {
-    Algorithm::ALL.map(Algorithm::name).join(", ")
+    PoolAlgorithm::ALL.map(PoolAlgorithm::name).join(", ")
 }
 
 /// The error for an unknown algorithm name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown algorithm `{0}`; use one of auto, {names}", names = names())]
-pub struct UnknownAlgorithm(String);
+pub struct UnknownPoolAlgorithm(String);
 
 /// Names from earlier versions, which case files and tables may still contain.
-const FORMER: [(&str, Algorithm); 12] = [
-    ("strip", Algorithm::RegisterTile),
-    ("fused", Algorithm::VanHerk),
-    ("van_herk_fused", Algorithm::VanHerk),
-    ("van_herk_paired", Algorithm::VanHerk),
-    ("reduce", Algorithm::BlockReduce),
-    ("plane", Algorithm::BlockReduce),
-    ("flat", Algorithm::Stencil),
-    ("stencil_flat", Algorithm::Stencil),
-    ("rolling", Algorithm::Stencil),
-    ("stencil_rolling", Algorithm::Stencil),
-    ("walk", Algorithm::CpuRows),
-    ("staged", Algorithm::GatherStaged),
+const FORMER: [(&str, PoolAlgorithm); 12] = [
+    ("strip", PoolAlgorithm::RegisterTile),
+    ("fused", PoolAlgorithm::VanHerk),
+    ("van_herk_fused", PoolAlgorithm::VanHerk),
+    ("van_herk_paired", PoolAlgorithm::VanHerk),
+    ("reduce", PoolAlgorithm::BlockReduce),
+    ("plane", PoolAlgorithm::BlockReduce),
+    ("flat", PoolAlgorithm::Stencil),
+    ("stencil_flat", PoolAlgorithm::Stencil),
+    ("rolling", PoolAlgorithm::Stencil),
+    ("stencil_rolling", PoolAlgorithm::Stencil),
+    ("walk", PoolAlgorithm::CpuRows),
+    ("staged", PoolAlgorithm::GatherStaged),
 ];
 
-impl FromStr for Algorithm {
-    type Err = UnknownAlgorithm;
+impl FromStr for PoolAlgorithm {
+    type Err = UnknownPoolAlgorithm;
 
-    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+    fn from_str(name: &str) -> Result<Self, UnknownPoolAlgorithm> {
         let named = Self::ALL.into_iter().find(|algorithm| algorithm.name() == name);
         let former = || FORMER.iter().find(|former| former.0 == name).map(|former| former.1);
-        named.or_else(former).ok_or_else(|| UnknownAlgorithm(name.into()))
+        named.or_else(former).ok_or_else(|| UnknownPoolAlgorithm(name.into()))
     }
 }
 
@@ -162,7 +162,7 @@ impl FromStr for Algorithm {
 ///
 /// A plan is made before anything is launched. It prints as a table, can be changed, and then runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct PoolPlan {
     pub(crate) device: Device,
     pub(crate) operator: Operator,
     pub(crate) pooling: Pooling,
@@ -174,24 +174,24 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Choice {
     /// The scalar reference.
-    Host(Algorithm),
+    Host(PoolAlgorithm),
     /// A kernel.
     #[cfg(feature = "kernels")]
     Kernel(windowpane_kernels::pool::Plan),
 }
 
-impl Plan {
+impl PoolPlan {
     /// The device that the plan was made for.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
     /// The algorithm.
-    pub fn algorithm(&self) -> Algorithm {
+    pub fn algorithm(&self) -> PoolAlgorithm {
         match &self.choice {
             Choice::Host(algorithm) => *algorithm,
             #[cfg(feature = "kernels")]
-            Choice::Kernel(plan) => Algorithm::of(plan.algorithm()),
+            Choice::Kernel(plan) => PoolAlgorithm::of(plan.algorithm()),
         }
     }
 
@@ -284,9 +284,12 @@ impl Plan {
                         "lanes along",
                         if settings.along_width { "the width" } else { "channels" }.into(),
                     ),
-                    ("units", settings.units.to_string()),
+                    ("threads per block", settings.units.to_string()),
                     ("taps unrolled", if settings.unrolled { "yes" } else { "no" }.into()),
-                    ("unit's outputs", if settings.runs { "a run" } else { "strided" }.into()),
+                    (
+                        "a thread's outputs",
+                        if settings.contiguous { "contiguous" } else { "strided" }.into(),
+                    ),
                 ]);
                 if self.device.packs(self.dtype) {
                     rows.push((
@@ -302,7 +305,7 @@ impl Plan {
     }
 
     /// The verdict on every kernel under the automatic choice: which one is chosen, and why the others are not. Empty
-    /// on `host` and for unpooling, where there is only one implementation.
+    /// on `host`, which has no kernels, and for unpooling, which has one.
     pub fn why(&self) -> Vec<(&'static str, String)> {
         #[cfg(feature = "kernels")]
         if let Some(capabilities) = self.device.capabilities() {
@@ -343,7 +346,7 @@ impl Plan {
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for PoolPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in self.rows() {
             writeln!(f, "{name:<16}{value}")?;
@@ -358,7 +361,7 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_printed() {
-        for algorithm in Algorithm::ALL {
+        for algorithm in PoolAlgorithm::ALL {
             assert_eq!(algorithm.name().parse(), Ok(algorithm));
         }
         for (name, algorithm) in FORMER {
@@ -370,8 +373,8 @@ mod tests {
     #[cfg(feature = "kernels")]
     fn every_kernel_is_an_algorithm_of_its_name() {
         for &kernel in windowpane_kernels::pool::Algorithm::ALL {
-            assert_eq!(Algorithm::of(kernel).name(), kernel.name());
-            assert_eq!(Algorithm::of(kernel).kernel(), Some(kernel));
+            assert_eq!(PoolAlgorithm::of(kernel).name(), kernel.name());
+            assert_eq!(PoolAlgorithm::of(kernel).kernel(), Some(kernel));
         }
     }
 }

@@ -184,7 +184,7 @@ impl<F: FnMut() -> Result<()>> Recording<F> {
     }
 
     /// Whether the device recorded the work.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_captured(&self) -> bool {
         #[cfg(feature = "kernels")]
         return self.graph.is_some();
         #[cfg(not(feature = "kernels"))]

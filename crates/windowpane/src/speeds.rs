@@ -6,7 +6,7 @@ use std::time::Duration;
 use windowpane_geometry::DType;
 use windowpane_kernels::Speeds;
 
-use crate::{Device, Result, Tensor, Unit};
+use crate::{ArithmeticUnit, Device, Result, Tensor};
 
 /// The environment variable with the path of a file of speeds.
 const VARIABLE: &str = "WINDOWPANE_SPEEDS";
@@ -37,15 +37,16 @@ impl Device {
         // A quarter, because a copy reads and writes, and a cache is not filled evenly.
         let cached = known.cache_bytes.map_or(CACHED, |bytes| (bytes / 4).max(1 << 16));
         let copied = self.time_of_copy(cached / 2)?.saturating_sub(launch);
-        let memory = self.copy_ceiling()?;
+        let memory = self.peak_copy_bandwidth()?;
         let products = |dtype, unit| -> Result<f64> {
-            Ok(self.arithmetic_ceiling(dtype, unit)?.unwrap_or(0.0) / 2.0)
+            Ok(self.peak_arithmetic(dtype, unit)?.unwrap_or(0.0) / 2.0)
         };
-        let matrix = products(DType::F16, Unit::Matrix)?.max(products(DType::BF16, Unit::Matrix)?);
+        let matrix = products(DType::F16, ArithmeticUnit::Matrix)?
+            .max(products(DType::BF16, ArithmeticUnit::Matrix)?);
         Ok(Some(Speeds {
             memory: memory as u64,
             cache: (cached as f64 / copied.as_secs_f64().max(1e-9)).max(memory) as u64,
-            vector: products(DType::F32, Unit::Vector)? as u64,
+            vector: products(DType::F32, ArithmeticUnit::Vector)? as u64,
             matrix: matrix as u64,
             // There is no simple loop to time.
             warpgroup: known.speeds.warpgroup,

@@ -13,7 +13,8 @@ use crate::{Device, Element, Error, Result};
 
 /// An array on a device, with its dimensions in memory order.
 ///
-/// Cloning is cheap: clones share the elements, which never change.
+/// Cloning is cheap: clones share the elements. Operators never change them; only a [replay](crate::Recording::replay)
+/// overwrites the results of its work, in all clones.
 #[derive(Clone, Debug)]
 pub struct Tensor {
     device: Device,
@@ -448,14 +449,27 @@ impl Tensor {
 
     /// The same numbers in another type, each rounded once; integer types clamp.
     ///
-    /// The conversion happens on the host.
+    /// f32, f16 and bf16 are converted to each other on the device, and so are integers of up to 16 bits to these, unless the
+    /// device packs them.
+    /// Other conversions read the tensor and happen on the host.
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         if dtype == self.dtype {
             return Ok(self.clone());
         }
         self.device.require(dtype)?;
+        let work = format!("a conversion to {dtype}");
+        #[cfg(feature = "kernels")]
+        if let (Some((_, source)), Some(target)) = (self.memory(), self.device.target())
+            && windowpane_kernels::casts(target.device, self.dtype, dtype)
+        {
+            let handle = memory(&self.device, target, dtype, self.len())?;
+            windowpane_kernels::cast(target, [self.dtype, dtype], source, &handle, self.len())
+                .map_err(|reason| self.device.refuses(reason.into()))?;
+            let cast = Self::on_device(&self.device, dtype, self.dims.clone(), handle, work);
+            return Ok(cast.doubted_with(&[self]));
+        }
         let bytes = self.len().saturating_mul(dtype.size());
-        self.device.require_memory(bytes, format!("a conversion to {dtype}"))?;
+        self.device.require_memory(bytes, work)?;
         let buffer = self.read()?;
         with_element!(dtype, To => {
             // By name: the types' own conversions from f64 round twice.
@@ -610,7 +624,7 @@ fn check_buffer(
     if bytes <= limit {
         return Ok(());
     }
-    let reason = windowpane_kernels::pool::PlanError::BufferTooLarge { bytes, limit };
+    let reason = windowpane_kernels::PlanError::BufferTooLarge { bytes, limit };
     Err(device.refuses(reason))
 }
 

@@ -195,8 +195,9 @@ impl Case {
         let x = self.inputs[0].tensor(device)?;
         let results = match &*self.operator {
             "MaxPool" if self.outputs.len() == 2 => {
-                let pool =
-                    MaxPool::over(self.window()).layout(layout).index_base(IndexBase::Tensor);
+                let pool = MaxPool::with_window(self.window())
+                    .layout(layout)
+                    .index_base(IndexBase::Tensor);
                 let (y, winners) = pool.forward_with_indices(&x)?;
                 let mut winners = Array::of(&winners)?;
                 if self.number("storage_order", 0) == 1 {
@@ -204,22 +205,22 @@ impl Case {
                 }
                 return Ok(vec![Array::of(&y)?, winners]);
             }
-            "MaxPool" => MaxPool::over(self.window()).layout(layout).forward(&x)?,
+            "MaxPool" => MaxPool::with_window(self.window()).layout(layout).forward(&x)?,
             "AveragePool" => {
                 let padded = self.number("count_include_pad", 0) == 1;
                 let divisor = if padded { Divisor::Padded } else { Divisor::Valid };
-                AvgPool::over(self.window()).layout(layout).divisor(divisor).forward(&x)?
+                AvgPool::with_window(self.window()).layout(layout).divisor(divisor).forward(&x)?
             }
             "LpPool" => {
                 let p = self.number("p", 2) as f64;
-                LpPool::over(p, self.window()).layout(layout).forward(&x)?
+                LpPool::with_window(p, self.window()).layout(layout).forward(&x)?
             }
             "GlobalMaxPool" => MaxPool::global().layout(layout).forward(&x)?,
             "GlobalAveragePool" => AvgPool::global().layout(layout).forward(&x)?,
             "MaxUnpool" => return self.unpool(device, &x),
             "Conv" => {
                 let groups = usize::try_from(self.number("group", 1)).unwrap();
-                let conv = Conv::over(self.window()).layout(layout).groups(groups);
+                let conv = Conv::with_window(self.window()).layout(layout).groups(groups);
                 let conv = conv.filter_layout(FilterLayout::Fchw);
                 let w = self.inputs[1].tensor(device)?;
                 let bias = self.inputs.get(2).map(|bias| bias.tensor(device)).transpose()?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::lint::lint;
 use crate::provision::{self, llvm};
 use crate::shell::{self, cargo};
-use crate::{Result, burn, conformance, deny, fuzz, test, wheel};
+use crate::{Result, burn, conformance, deny, disk, fuzz, test, wheel};
 
 /// The devices that the workspace tests may not skip.
 const REQUIRED: &str = "host,cpu,wgpu,vulkan";
@@ -53,6 +53,7 @@ fn steps() -> Vec<Step> {
         step("fuzz targets", || fuzz::fuzz(fuzz::SECONDS, &[])),
         step("tests without a backend", host_tests),
         step("Python package", || wheel::build("wgpu").map(drop)),
+        step("disk space", disk::make_room),
         step("lints, ONNX conformance", || shell::run(&mut lint(conformance::command(REQUIRED)?)?)),
         step("tests on every device", || shell::run(&mut lint(test::required(REQUIRED))?)),
     ]);
@@ -146,7 +147,9 @@ fn follow(steps: &[Step]) -> Log {
             }
         };
         let time = start.elapsed();
-        println!("-- {}: {} after {:.1} s", step.name, verdict.word(), time.as_secs_f64());
+        let free = disk::free().map(|free| format!("; {} of disk free", disk::gigabytes(free)));
+        let (word, seconds, free) = (verdict.word(), time.as_secs_f64(), free.unwrap_or_default());
+        println!("-- {}: {word} after {seconds:.1} s{free}", step.name);
         log.rows.push(Row::new(step, verdict, time));
     }
     log

@@ -8,6 +8,7 @@ mod burn;
 mod ci;
 mod conformance;
 mod deny;
+mod disk;
 mod fuzz;
 mod lint;
 mod machine;

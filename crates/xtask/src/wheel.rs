@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use crate::shell::{self, target_folder};
 use crate::{Result, shell::root};
 
-/// The versions of the tools that build and test the package.
+/// The tools that build and test the package, and all that they need, each with the SHA-256 of its wheels.
 const TOOLS: &str = "crates/xtask/wheels/python.txt";
 
 /// The options of `cargo xtask wheel`.
@@ -40,7 +40,9 @@ pub(crate) fn build(features: &str) -> Result<PathBuf> {
         command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
         shell::run(command.args(arguments).arg(what))
     };
-    pip(&["--requirement"], &root().join(TOOLS))?;
+    // A package without a wheel would fetch the tools that build it, which have no hashes.
+    let hashed = ["--require-hashes", "--only-binary=:all:", "--requirement"];
+    pip(&hashed, &root().join(TOOLS))?;
     let mut maturin = Command::new(environment.join("bin/maturin"));
     maturin.args(["build", "--release", "--locked", "--strip", "--no-default-features"]);
     // For this machine; published wheels are built for an older C library.

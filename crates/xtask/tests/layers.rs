@@ -1,8 +1,8 @@
 //! Checks that the kernels crate keeps its layers, by the paths in its sources.
 //!
 //! ```text
-//! device ← cube ← error ← problem ← common ← a kernel ← select, launch, transposes, mod
-//! device ← cube ← packed, copy, pad, random, transpose   ← select, launch, transposes, mod
+//! device ← cube ← error ← problem ← common ← a kernel        ← select, launch, transposes, mod
+//! device ← cube ← packed, cast, copy, pad, random, transpose ← select, launch, transposes, mod
 //! ```
 //!
 //! A kernel never names another kernel or the selection, so that it can be read, changed and removed without them.
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// The operators, each a folder with the same parts.
 const OPERATORS: [&str; 2] = ["pool", "conv"];
 /// The parts of an operator that its kernels depend on, lowest first.
-const BELOW: [&str; 3] = ["error", "problem", "common"];
+const BELOW: [&str; 2] = ["problem", "common"];
 /// The parts that depend on the kernels.
 const ABOVE: [&str; 2] = ["select", "launch"];
 /// Folders whose subfolders are kernels; these share the other files.
@@ -25,6 +25,8 @@ const FAMILIES: [&str; 2] = ["implicit_gemm", "strips"];
 enum Part {
     Device,
     Cube,
+    /// Why a plan or a launch was refused.
+    Error,
     /// A part that an operator's kernels depend on, by its index in [`BELOW`].
     Below(String, usize),
     /// The files that the kernels of a family share.
@@ -46,7 +48,8 @@ impl Part {
         match word(0) {
             "device" => Self::Device,
             "cube" => Self::Cube,
-            "packed" | "copy" | "pad" | "random" | "transpose" => Self::Small,
+            "error" => Self::Error,
+            "packed" | "cast" | "copy" | "pad" | "random" | "transpose" => Self::Small,
             operator if OPERATORS.contains(&operator) => {
                 let own = word(1);
                 let operator = operator.to_string();
@@ -70,13 +73,15 @@ impl Part {
 
     /// Whether this part may name another.
     fn may_name(&self, other: &Self) -> bool {
-        use Part::{Above, Below, Cube, Device, Family, Kernel, Root, Small};
+        use Part::{Above, Below, Cube, Device, Error, Family, Kernel, Root, Small};
         match (self, other) {
             (own, other) if own == other => true,
             (Root, _) => true,
             (Device, _) => false,
             (Cube, other) => *other == Device,
             (_, Device | Cube) => true,
+            (Error, _) => false,
+            (_, Error) => true,
             (Below(own, above), Below(operator, nth)) => own == operator && nth <= above,
             (Family(own, _) | Kernel(own, _), Below(operator, _)) => own == operator,
             (Kernel(own, kernel), Family(operator, family)) => {
@@ -139,7 +144,7 @@ fn wrong_arrows_are_refused() {
     }
     assert!(!part("transpose").may_name(&part("conv::problem")));
     assert!(part("conv::transposes").may_name(&part("transpose")));
-    for other in ["pool::problem", "pool::error", "pool::common::window", "cube::axis", "device"] {
+    for other in ["error", "pool::problem", "pool::common::window", "cube::axis", "device"] {
         assert!(kernel.may_name(&part(other)), "{other}");
     }
 }

@@ -7,6 +7,7 @@ use windowpane::{Activation, DType, Layout, PaddingMode, Precision, Rank};
 
 use super::forced::{self, Auto, Forced};
 use super::{lines, row};
+use crate::args::index_base;
 use crate::failure::Failure;
 use crate::layouts::layouts;
 
@@ -29,7 +30,7 @@ pub(super) struct Case {
 }
 
 /// The fields that kinds read.
-const FIELDS: [&str; 22] = [
+const FIELDS: [&str; 23] = [
     "n",
     "c",
     "size",
@@ -41,6 +42,7 @@ const FIELDS: [&str; 22] = [
     "adaptive",
     "ceil",
     "indices",
+    "index_base",
     "divisor",
     "exponent",
     "rank",
@@ -157,6 +159,10 @@ fn check(field: &str, value: &Value) -> Result<(), Failure> {
             "a whole number from 0 to 1048576",
         ),
         "indices" | "ceil" | "bias" | "residual" => (value.is_boolean(), "true or false"),
+        "index_base" => (
+            value.as_str().is_some_and(|name| index_base(name).is_ok()),
+            "one of plane, tensor, memory",
+        ),
         "activation" => (
             value.as_str().is_some_and(|name| name.parse::<Activation>().is_ok()),
             "one of none, relu, relu6, gelu, silu, leaky or leaky:SLOPE",
@@ -206,7 +212,7 @@ mod tests {
         let case: Case = serde_json::from_value(line.clone()).expect("a case");
         assert_eq!(serde_json::to_value(&case).expect("a line"), line);
         let forced = case.forced(Forced::default()).expect("a kernel");
-        assert_eq!(forced.of_pooling().ok(), Some(Some(windowpane::Algorithm::Sliding)));
+        assert_eq!(forced.of_pooling().ok(), Some(Some(windowpane::PoolAlgorithm::Sliding)));
         let unknown = Case { algorithm: Some("fast".into()), ..case };
         assert!(unknown.forced(Forced::default()).is_err());
     }
@@ -223,6 +229,7 @@ mod tests {
             ("cout", json!(MOST_CHANNELS + 1)),
             ("groups", json!(-1)),
             ("indices", json!(1)),
+            ("index_base", json!("onnx")),
             ("ceil", json!(0)),
             ("divisor", json!("fixed")),
             ("divisor", json!(0)),
@@ -248,6 +255,7 @@ mod tests {
             ("k", json!([0, 3])),
             ("n", json!(0)),
             ("indices", json!(true)),
+            ("index_base", json!("memory")),
             ("p", json!([1, [0, 2]])),
             ("activation", json!("leaky:0.25")),
             ("padding_mode", json!("reflect")),

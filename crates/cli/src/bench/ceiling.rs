@@ -1,7 +1,7 @@
 //! The peaks of a device, measured in the run by the stopwatch that times the cases.
 
 use serde_json::json;
-use windowpane::{Backend, DType, Device, Precision, Result, Tensor, Unit};
+use windowpane::{ArithmeticUnit, Backend, DType, Device, Precision, Result, Tensor};
 
 use super::Work;
 use super::case::Case;
@@ -37,7 +37,7 @@ impl Ceilings {
         progress(format!("measuring the bandwidth of {device}"));
         let copies = match device.backend() {
             // All cores copy together; a tensor would not use them all.
-            Backend::Host => vec![(LARGEST, device.copy_ceiling()?)],
+            Backend::Host => vec![(LARGEST, device.peak_copy_bandwidth()?)],
             _ => copies(stopwatch)?,
         };
         let mut lines: Vec<_> =
@@ -113,16 +113,19 @@ const PRODUCT: usize = 8192;
 fn arithmetic_lines(stopwatch: &mut Stopwatch, factors: &Factors) -> Vec<Ceiling> {
     let device = stopwatch.device().clone();
     let Factors { name, dtype, precision } = *factors;
-    let measured = |unit, word| match device.arithmetic_ceiling(dtype, unit) {
+    let measured = |unit, word| match device.peak_arithmetic(dtype, unit) {
         Ok(per_s) => (per_s, None),
         Err(error) => (None, Some(Ceiling::failed(&device, word, name, error.to_string()))),
     };
     let ((vector, no_vector), (matrix, no_matrix)) = match precision {
-        Precision::Tf32 => ((None, None), measured(Unit::MatrixTf32, "matrix")),
-        _ => (measured(Unit::Vector, "vector"), measured(Unit::Matrix, "matrix")),
+        Precision::Tf32 => ((None, None), measured(ArithmeticUnit::MatrixTf32, "matrix")),
+        _ => {
+            (measured(ArithmeticUnit::Vector, "vector"), measured(ArithmeticUnit::Matrix, "matrix"))
+        }
     };
     // Strict f32 products may be split into several tf32 products.
-    let in_parts = || dtype == DType::F32 && measured(Unit::MatrixTf32, "matrix").0.is_some();
+    let in_parts =
+        || dtype == DType::F32 && measured(ArithmeticUnit::MatrixTf32, "matrix").0.is_some();
     let product = match matrix.is_some() || in_parts() {
         true => product(stopwatch, factors).filter(|product| vector.is_none_or(|v| *product > v)),
         false => None,

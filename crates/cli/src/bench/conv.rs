@@ -334,7 +334,7 @@ impl Fields {
 
     /// The convolution in strict precision, by the kernel of the plan's choice.
     fn conv(&self, layout: Layout) -> Result<Conv, Failure> {
-        let conv = Conv::over(self.sliding.window()?)
+        let conv = Conv::with_window(self.sliding.window()?)
             .groups(self.groups)
             .layout(layout)
             .filter_layout(self.filter_layout(layout))
@@ -707,11 +707,11 @@ impl Work for Convolving {
         *results = match (&inputs[..], transposed, &*bias, &*residual) {
             ([x, w], Some(transposed), bias, _) => {
                 results.clear();
-                vec![transposed.forward_as(plan, x, w, bias.as_ref())?]
+                vec![transposed.forward_with_plan(plan, x, w, bias.as_ref())?]
             }
             ([x, w], None, None, Some(residual)) => {
                 results.clear();
-                vec![conv.forward_as(plan, x, w, None, Some(residual))?]
+                vec![conv.forward_with_plan(plan, x, w, None, Some(residual))?]
             }
             _ => {
                 let all = inputs.iter().chain(&*bias).chain(&*residual);

@@ -1,6 +1,6 @@
 //! The algorithm and tile that are forced on every case.
 
-use windowpane::{Algorithm, ConvAlgorithm, ConvPlan, Tiling};
+use windowpane::{ConvAlgorithm, ConvPlan, PoolAlgorithm, Tiling};
 
 use crate::failure::Failure;
 
@@ -14,7 +14,7 @@ pub(super) struct Forced {
 /// The meaning of a name: a pooling algorithm, a convolution algorithm, or both, or the kernel of a padding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Named {
-    pool: Option<Algorithm>,
+    pool: Option<PoolAlgorithm>,
     conv: Option<ConvAlgorithm>,
     pad: bool,
 }
@@ -35,7 +35,7 @@ pub(super) fn algorithm(text: &str) -> Result<Auto, String> {
     if named.pool.is_some() || named.conv.is_some() || named.pad {
         return Ok(Auto(Some(named)));
     }
-    let pools = Algorithm::ALL.iter().map(|algorithm| algorithm.name());
+    let pools = PoolAlgorithm::ALL.iter().map(|algorithm| algorithm.name());
     let convs = ConvAlgorithm::ALL.iter().map(|algorithm| algorithm.name());
     let (pools, convs) = (pools.collect::<Vec<_>>(), convs.collect::<Vec<_>>());
     Err(format!(
@@ -47,7 +47,7 @@ pub(super) fn algorithm(text: &str) -> Result<Auto, String> {
 
 impl Forced {
     /// A pooling algorithm.
-    pub(super) fn pool(algorithm: Algorithm) -> Self {
+    pub(super) fn pool(algorithm: PoolAlgorithm) -> Self {
         Self {
             algorithm: Some(Named { pool: Some(algorithm), conv: None, pad: false }),
             tile: None,
@@ -84,7 +84,7 @@ impl Forced {
     }
 
     /// The forced pooling algorithm.
-    pub(super) fn of_pooling(self) -> Result<Option<Algorithm>, Failure> {
+    pub(super) fn of_pooling(self) -> Result<Option<PoolAlgorithm>, Failure> {
         if self.tile.is_some() {
             return Err(Failure::Failed("a pooling has no tile; leave --tile out".into()));
         }
@@ -120,7 +120,7 @@ mod tests {
             ..Forced::default()
         };
         assert_eq!(of("auto").of_pooling().ok(), Some(None));
-        assert_eq!(of("direct").of_pooling().ok(), Some(Some(Algorithm::Direct)));
+        assert_eq!(of("direct").of_pooling().ok(), Some(Some(PoolAlgorithm::Direct)));
         assert_eq!(of("direct").of_convolution().ok(), Some(Some(ConvAlgorithm::Direct)));
         assert_eq!(of("tiled").of_convolution().ok(), Some(Some(ConvAlgorithm::Simt)));
         assert!(of("tiled").of_pooling().is_err_and(|error| error.to_string().contains("`simt`")));

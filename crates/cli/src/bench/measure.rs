@@ -183,7 +183,7 @@ impl Stopwatch {
             launch = self.window(launches, Some(launch), || recording.replay())?;
             seconds.push(launch.device.as_secs_f64());
         }
-        Ok(Timed { seconds, launches, recorded: recording.is_kept() })
+        Ok(Timed { seconds, launches, recorded: recording.is_captured() })
     }
 
     /// Windows of one launch each, with the caches evicted before it.
@@ -206,7 +206,7 @@ impl Stopwatch {
                 break;
             }
         }
-        Ok(Timed { seconds, launches: 1, recorded: recording.is_kept() })
+        Ok(Timed { seconds, launches: 1, recorded: recording.is_captured() })
     }
 
     /// One window of `launches` launches; `before` is the estimated time of one.

@@ -9,6 +9,7 @@ mod case;
 mod ceiling;
 mod conv;
 mod forced;
+mod jobs;
 mod lines;
 mod measure;
 mod pad;

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use windowpane::geometry::{Extremum, Shape};
 use windowpane::{
-    Algorithm, AvgPool, Device, Divisor, Error, Exponent, IndexBase, LpPool, MaxPool, MaxUnpool,
-    MinPool, Plan, Rank, RankPool, Result, Tensor,
+    AvgPool, Device, Divisor, Error, Exponent, IndexBase, Layout, LpPool, MaxPool, MaxUnpool,
+    MinPool, PoolAlgorithm, PoolPlan, Rank, RankPool, Result, Tensor,
 };
 use windowpane_reference::Total;
 use windowpane_reference::pool::{
@@ -15,6 +15,7 @@ use windowpane_reference::pool::{
 use super::case::Case;
 use super::sliding::{Sliding, Spread, planes};
 use super::{Checked, Forced, Held, Weight, Work};
+use crate::args::index_base;
 use crate::element::{self, Comparable, Comparison, poisoned, with_element};
 use crate::failure::Failure;
 use crate::memory;
@@ -30,6 +31,8 @@ struct Fields {
     sliding: Sliding,
     #[serde(default)]
     indices: bool,
+    #[serde(default)]
+    index_base: Option<String>,
     #[serde(default)]
     divisor: Option<Value>,
     #[serde(default)]
@@ -56,7 +59,7 @@ enum Operator {
 /// A pooling with its inputs and its last result.
 struct Pooling {
     operator: Operator,
-    plan: Plan,
+    plan: PoolPlan,
     inputs: Vec<Tensor>,
     results: Vec<Tensor>,
 }
@@ -151,12 +154,12 @@ pub(super) fn weigh(case: &Case) -> Result<Weight, Failure> {
 pub(super) fn kernels(case: &Case, device: &Device) -> Result<Vec<&'static str>, Failure> {
     let fields = case.fields::<Fields>()?;
     let own = fields.plan(case, device, Forced::default())?.1.algorithm();
-    let others = Algorithm::ALL.into_iter().filter(|algorithm| {
+    let others = PoolAlgorithm::ALL.into_iter().filter(|algorithm| {
         let planned = fields.plan(case, device, Forced::pool(*algorithm));
         // Some names select the kernel of another name.
         *algorithm != own && planned.is_ok_and(|(_, plan)| plan.algorithm() == *algorithm)
     });
-    Ok([own].into_iter().chain(others).map(Algorithm::name).collect())
+    Ok([own].into_iter().chain(others).map(PoolAlgorithm::name).collect())
 }
 
 /// The planes that are compared: those of some channels of some samples.
@@ -201,7 +204,7 @@ impl<T: Comparable> Held for Verified<'_, T> {
         pooling.plan = fields.plan(case, device, forced)?.1;
         pooling.poison::<T>(case)?;
         pooling.launch()?;
-        let comparison = pooling.compare(expected, planes, case)?;
+        let comparison = pooling.compare(expected, fields, planes, case)?;
         let whole = case.fields::<Fields>()?;
         let of_outputs = pooling.results.first().map_or(0, Tensor::len);
         let all = fields.sliding.n * fields.sliding.c;
@@ -226,15 +229,17 @@ impl Fields {
         case: &Case,
         device: &Device,
         forced: Forced,
-    ) -> Result<(Operator, Plan), Failure> {
+    ) -> Result<(Operator, PoolPlan), Failure> {
         let (dtype, layout) = (case.dtype()?, case.layout()?);
         let algorithm = forced.of_pooling()?;
         let (window, dims) = (self.sliding.window()?, self.sliding.dims(layout));
-        let max = MaxPool::over(window).layout(layout).algorithm(algorithm);
-        let min = MinPool::over(window).layout(layout).algorithm(algorithm);
+        let base = self.index_base();
+        let max = MaxPool::with_window(window).layout(layout).index_base(base).algorithm(algorithm);
+        let min = MinPool::with_window(window).layout(layout).index_base(base).algorithm(algorithm);
         let divisor = if case.kind == "sumpool" { Divisor::Fixed(1) } else { self.divisor() };
-        let average = AvgPool::over(window).layout(layout).divisor(divisor).algorithm(algorithm);
-        let norm = LpPool::over(self.exponent(), window).layout(layout).algorithm(algorithm);
+        let average =
+            AvgPool::with_window(window).layout(layout).divisor(divisor).algorithm(algorithm);
+        let norm = LpPool::with_window(self.exponent(), window).layout(layout).algorithm(algorithm);
         let extremum = if case.kind == "minpool" { Extremum::Min } else { Extremum::Max };
         Ok(match (&*case.kind, &*case.pass) {
             (kind @ ("maxpool" | "minpool"), "fwd") if self.indices => {
@@ -264,7 +269,7 @@ impl Fields {
             }
             ("rankpool", "fwd") => {
                 let rank = self.rank(case)?;
-                let pool = RankPool::over(rank, window).layout(layout).algorithm(algorithm);
+                let pool = RankPool::with_window(rank, window).layout(layout).algorithm(algorithm);
                 (Operator::Rank(rank), pool.plan(device, dtype, &dims)?)
             }
             ("rankpool", _) => return Err(case.unknown_pass("fwd")),
@@ -273,7 +278,8 @@ impl Fields {
                 let pooling =
                     windowpane::Pooling::new(shape, &window, layout).map_err(Error::from)?;
                 let pooled: Vec<_> = pooling.output().dims(layout).collect();
-                let unpool = MaxUnpool::new(pooling.input().space()).layout(layout);
+                let unpool = MaxUnpool::new(pooling.input().space());
+                let unpool = unpool.layout(layout).index_base(base);
                 let (operator, plan) = match &*case.pass {
                     "fwd" => (Operator::Unpool, unpool.plan(device, dtype, &pooled)?),
                     _ => (Operator::UnpoolGradient, unpool.plan_backward(device, dtype, &pooled)?),
@@ -281,13 +287,20 @@ impl Fields {
                 // There is one kernel, which is not chosen by name.
                 match algorithm.filter(|algorithm| *algorithm != plan.algorithm()) {
                     Some(algorithm) => {
-                        return Err(Error::NoKernel { algorithm, device: device.clone() }.into());
+                        let (algorithm, device) = (algorithm.to_string(), device.clone());
+                        let reason = "unpooling has one kernel".into();
+                        return Err(Error::NoKernel { algorithm, device, reason }.into());
                     }
                     None => (operator, plan),
                 }
             }
             _ => return Err(case.unknown_pass("fwd, bwd")),
         })
+    }
+
+    /// Only valid names pass the check of a case's fields.
+    fn index_base(&self) -> IndexBase {
+        self.index_base.as_deref().and_then(|name| index_base(name).ok()).unwrap_or_default()
     }
 
     /// The divisor of averages; by default the taps inside the input.
@@ -359,26 +372,29 @@ impl Fields {
                 vec![fill(&output, 2)?, fill(&self.sliding.dims(layout), 1)?]
             }
             Operator::ExtremumGradient(extremum) => {
-                let (window, x) = (self.sliding.window()?, fill(&self.sliding.dims(layout), 1)?);
-                let (_, winners) = match extremum {
-                    Extremum::Max => {
-                        MaxPool::over(window).layout(layout).forward_with_indices(&x)?
-                    }
-                    Extremum::Min => {
-                        MinPool::over(window).layout(layout).forward_with_indices(&x)?
-                    }
-                };
-                vec![fill(&output, 2)?, winners]
+                let x = fill(&self.sliding.dims(layout), 1)?;
+                vec![fill(&output, 2)?, self.winners(extremum, layout, &x)?]
             }
             Operator::AverageGradient(_) => vec![fill(&output, 2)?],
             Operator::Unpool | Operator::UnpoolGradient => {
-                let (window, x) = (self.sliding.window()?, fill(&self.sliding.dims(layout), 1)?);
-                let (_, winners) = MaxPool::over(window).layout(layout).forward_with_indices(&x)?;
+                let x = fill(&self.sliding.dims(layout), 1)?;
+                let winners = self.winners(Extremum::Max, layout, &x)?;
                 let y = if operator == Operator::Unpool { fill(&output, 2)? } else { x };
                 vec![y, winners]
             }
         };
         Ok(Pooling { operator, plan, inputs, results: Vec::new() })
+    }
+
+    /// The indices of the extrema of `x`.
+    fn winners(&self, extremum: Extremum, layout: Layout, x: &Tensor) -> Result<Tensor, Failure> {
+        let (window, base) = (self.sliding.window()?, self.index_base());
+        let (max, min) = (MaxPool::with_window(window), MinPool::with_window(window));
+        let (_, winners) = match extremum {
+            Extremum::Max => max.layout(layout).index_base(base).forward_with_indices(x)?,
+            Extremum::Min => min.layout(layout).index_base(base).forward_with_indices(x)?,
+        };
+        Ok(winners)
     }
 }
 
@@ -394,7 +410,8 @@ impl Pooling {
         let sliding = Sliding { n, c, ..fields.sliding.clone() };
         let some = Fields { sliding, ..fields.clone() };
         let (_, plan) = some.plan(case, &Device::host(), Forced::default())?;
-        let (pooling, base) = (plan.pooling(), IndexBase::default());
+        // Only some planes are computed, so indices are compared as positions in their planes.
+        let (pooling, base) = (plan.pooling(), IndexBase::Plane);
         let x = planes.cut::<T>(&self.inputs[0], case)?;
         Ok(match self.operator {
             Operator::Extremum(which) => {
@@ -406,9 +423,12 @@ impl Pooling {
                 Expected::Indexed(values, indices)
             }
             Operator::ExtremumGradient(_) => {
-                let winners = planes.cut::<i32>(&self.inputs[1], case)?;
+                let winners = self.positions(&self.inputs[1], fields, planes, case)?;
                 let totals = backward::max_backward_totals(pooling, base, &x, &winners);
                 Expected::Sums(totals.map_err(Error::from)?)
+            }
+            Operator::Average(divisor) if !T::DTYPE.is_float() => {
+                Expected::Same(direct::average(pooling, divisor, &x))
             }
             Operator::Average(divisor) => {
                 Expected::Sums(direct::average_totals(pooling, divisor, &x))
@@ -426,7 +446,7 @@ impl Pooling {
             }
             Operator::Rank(wanted) => Expected::Same(rank::rank(pooling, wanted, &x)),
             Operator::Unpool | Operator::UnpoolGradient => {
-                let winners = planes.cut::<i32>(&self.inputs[1], case)?;
+                let winners = self.positions(&self.inputs[1], fields, planes, case)?;
                 let moved = match self.operator {
                     Operator::Unpool => unpool::max_unpool(pooling, base, &x, &winners),
                     _ => unpool::max_unpool_backward(pooling, base, &x, &winners),
@@ -440,6 +460,7 @@ impl Pooling {
     fn compare<T: Comparable>(
         &self,
         expected: &Expected<T>,
+        fields: &Fields,
         planes: &Planes,
         case: &Case,
     ) -> Result<Comparison, Failure> {
@@ -448,11 +469,42 @@ impl Pooling {
             Expected::Same(values) => Comparison::of_same(&found, values),
             Expected::Sums(totals) => Comparison::of_sums(&found, totals),
             Expected::Indexed(values, indices) => {
-                let positions = planes.cut::<i32>(&self.results[1], case)?;
+                let positions = self.positions(&self.results[1], fields, planes, case)?;
                 Comparison::of_same(&found, values)
                     .and(Comparison::of_same(&positions, indices).named("the indices: "))
             }
         })
+    }
+
+    /// The positions of these planes' winners, from the start of their planes; -1 for none.
+    fn positions(
+        &self,
+        winners: &Tensor,
+        fields: &Fields,
+        planes: &Planes,
+        case: &Case,
+    ) -> Result<Vec<i32>, Failure> {
+        let (pooling, layout) = (self.plan.pooling(), case.layout()?);
+        let strides = pooling.index_strides(fields.index_base());
+        let step = strides.space[2] as i64;
+        let samples: Vec<usize> = planes.samples.positions().collect();
+        let (plane, channels) = (pooling.output().plane(), planes.channels.len());
+        let position = |(i, index): (usize, i32)| {
+            let (sample, channel) = match layout {
+                Layout::ChannelsLast => (i / (plane * channels), i % channels),
+                Layout::ChannelsFirst => (i / (plane * channels), i / plane % channels),
+            };
+            let first = strides.offset(samples[sample], planes.channels[channel], [0; 3]) as i64;
+            let offset = i64::from(index) - first;
+            match index {
+                -1 => -1,
+                // No position, which is wrong wherever it is.
+                _ if offset < 0 || offset % step != 0 => i32::MIN,
+                _ => i32::try_from(offset / step).unwrap_or(i32::MIN),
+            }
+        };
+        let winners = planes.cut::<i32>(winners, case)?;
+        Ok(winners.into_iter().enumerate().map(position).collect())
     }
 
     /// Makes the next launch write into poisoned memory.
@@ -509,7 +561,7 @@ impl Work for Pooling {
 }
 
 /// One operation per tap.
-fn arithmetic(plan: &Plan) -> u64 {
+fn arithmetic(plan: &PoolPlan) -> u64 {
     let pooling = plan.pooling();
     pooling.output().elements() as u64 * pooling.grid().taps() as u64
 }
@@ -576,7 +628,7 @@ mod tests {
     #[test]
     fn wrong_kernels_are_found() {
         let host = Device::host();
-        let wrong = |kind: &str, plan: Plan| {
+        let wrong = |kind: &str, plan: PoolPlan| {
             let fields: Fields = case(kind, "fwd").fields().expect("fields");
             let numbers = |dims: &[usize], _| {
                 let numbers: Vec<f32> = element::numbers(dims.iter().product()).collect();
@@ -590,14 +642,14 @@ mod tests {
             pooling.plan = right;
             let (case, planes) = (case(kind, "fwd"), Planes::of(&fields, u64::MAX, 1));
             let expected = pooling.expected::<f32>(&fields, &planes, &case).expect("it is pooled");
-            pooling.compare(&expected, &planes, &case).expect("it is compared").wrong
+            pooling.compare(&expected, &fields, &planes, &case).expect("it is compared").wrong
         };
         let (dims, window) = ([3, 9, 9, 4], Window::new([3, 3]).stride([2, 2]));
-        let average = AvgPool::over(window.padding([1, 1])).divisor(Divisor::Padded);
+        let average = AvgPool::with_window(window.padding([1, 1])).divisor(Divisor::Padded);
         let average = average.plan(&host, DType::F32, &dims).expect("a plan");
         let found = wrong("avgpool", average).expect("a divisor that counts padding is wrong");
         assert!(found.contains("element 0 is"), "{found}");
-        let max = MaxPool::over(window.padding([(1, 1), (0, 2)]));
+        let max = MaxPool::with_window(window.padding([(1, 1), (0, 2)]));
         let max = max.plan_with_indices(&host, DType::F32, &dims).expect("a plan");
         assert!(wrong("maxpool", max).is_some(), "a window that is a column off is wrong");
     }
@@ -644,6 +696,23 @@ mod tests {
         }
     }
 
+    /// Indices of every base, of whole cases of which some planes are compared.
+    #[test]
+    fn indices_of_every_base_are_right() {
+        let kinds = ["maxpool", "minpool", "maxunpool"].into_iter();
+        for (kind, pass) in kinds.flat_map(|kind| ["fwd", "bwd"].map(|pass| (kind, pass))) {
+            for (base, layout) in [("tensor", "nhwc"), ("memory", "nhwc"), ("memory", "nchw")] {
+                let mut case = Case { layout: layout.into(), ..case(kind, pass) };
+                case.rest.insert("index_base".into(), json!(base));
+                let host = Device::host();
+                let mut held = held(&case, &host, Forced::default(), 2 * 25 * 9).expect("ready");
+                let checked = held.run(Forced::default()).expect("it runs");
+                assert_eq!(checked.comparison.wrong, None, "{kind} {pass} {base} {layout}");
+                assert_eq!((checked.samples, checked.of), (1, 3));
+            }
+        }
+    }
+
     /// Of two ways to give the same thing one is refused, and so is a kernel that does not compute it.
     #[test]
     fn contradictions_are_refused() {
@@ -660,7 +729,7 @@ mod tests {
         let gradient = case("rankpool", "bwd");
         let refused = check(&gradient, &Device::host(), Forced::default(), 1).map(drop);
         assert!(refused.expect_err("a rank's gradient").to_string().contains("fwd"));
-        let forced = Forced::pool(Algorithm::Sliding);
+        let forced = Forced::pool(PoolAlgorithm::Sliding);
         assert!(check(&case("maxunpool", "bwd"), &Device::host(), forced, 1).is_err());
     }
 
@@ -680,7 +749,8 @@ mod tests {
             let dims = pooling.inputs[1].dims().to_vec();
             pooling.inputs[1] = Tensor::from_slice(&host, &winners, dims).expect("a tensor");
             pooling.launch().expect("it runs");
-            let found = pooling.compare(&expected, &planes, &case).expect("it is compared").wrong;
+            let found =
+                pooling.compare(&expected, &fields, &planes, &case).expect("it is compared").wrong;
             assert!(found.is_some(), "{pass}");
         }
     }
@@ -697,7 +767,8 @@ mod tests {
         let planes = Planes::of(&fields, u64::MAX, 1);
         let expected = pooling.expected::<f32>(&fields, &planes, &case).expect("it is pooled");
         pooling.poison::<f32>(&case).expect("memory");
-        let found = pooling.compare(&expected, &planes, &case).expect("it is compared").wrong;
+        let found =
+            pooling.compare(&expected, &fields, &planes, &case).expect("it is compared").wrong;
         assert!(found.is_some_and(|found| found.contains("element 0 is NaN")));
     }
 }

@@ -238,6 +238,11 @@ fn sorts(device: &Device) -> Vec<Sort> {
         add("maxunpool", "fwd", false, false);
         add("pad", "fwd", false, false);
         if !dtype.is_float() {
+            // Sums of wider integers may not fit.
+            if dtype != DType::I32 {
+                add("avgpool", "fwd", false, false);
+                add("sumpool", "fwd", false, false);
+            }
             continue;
         }
         for (kind, pass) in [
@@ -450,6 +455,10 @@ impl Windows {
 /// The fields that only some kinds have.
 fn extra(sort: &Sort, last: bool, dice: &mut Dice) -> Vec<(&'static str, Value)> {
     let mut extra = Vec::new();
+    let is_extremum = matches!(sort.kind, "maxpool" | "minpool");
+    if sort.indices || sort.kind == "maxunpool" || is_extremum && sort.pass == "bwd" {
+        extra.push(("index_base", json!(dice.of(&["plane", "plane", "tensor", "memory"]))));
+    }
     let modes = ["reflect", "replicate", "circular"];
     match sort.kind {
         "conv" | "convtranspose" => {
@@ -641,6 +650,8 @@ mod tests {
                 "replicate",
                 "circular",
                 "output_padding",
+                "\"index_base\":\"tensor",
+                "\"index_base\":\"memory",
             ] {
                 assert!(first.iter().any(|line| line.contains(word)), "no {word}: {first:?}");
             }

@@ -5,15 +5,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use comfy_table::{CellAlignment, Table};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use windowpane::Device;
 
 use super::case::Case;
+use super::jobs::{self, Job, Workers};
 use super::random::{Drawn, Draws, Sizes};
 use super::row::{self, pass_name, rounded};
 use super::tally::Tally;
-use super::{Cases, Checked, Forced, Format, guarded, held, is_lost, lost, print};
-use crate::args::number;
+use super::{Cases, Checked, Format, guarded, held, is_lost, lost, print};
+use crate::args::{natural, number};
 use crate::failure::Failure;
 use crate::progress::{Progress, say};
 
@@ -31,7 +32,11 @@ which one plane is too much for the reference is launched smaller, and the row s
 the plan's own kernel and by each other that can. A failing case is printed as a line that --cases
 takes. The summary counts how often each kernel computed each pass in each type; with --least N, a
 kernel with fewer than N cases of a pass and type fails the run. With --print nothing runs, and the
-lines of small problems that together use every kernel are printed.";
+lines of small problems that together use every kernel are printed.
+
+Most of the time goes into compiling kernels and into the reference, on one core of the CPU. With
+--jobs N, N processes compute a problem each at the same time; each needs memory for its problem,
+here and on the device. The output does not depend on N.";
 
 /// The arguments of `verify`.
 #[derive(Args)]
@@ -56,6 +61,13 @@ pub(crate) struct Verify {
     /// Only print small problems, one for each kernel, pass and type, as lines that --cases takes
     #[arg(long, requires = "random", conflicts_with_all = ["file", "large", "format"])]
     print: bool,
+    /// Compute N problems at once, each in a process of its own
+    #[arg(long, value_name = "N", value_parser = natural, default_value_t = 1,
+          conflicts_with = "print")]
+    jobs: usize,
+    /// Compute the jobs on standard input, for a process with --jobs
+    #[arg(long, hide = true)]
+    worker: bool,
     #[command(flatten)]
     cases: Cases,
     /// The most taps, or for a convolution multiplications, that the reference computes of a case
@@ -64,22 +76,22 @@ pub(crate) struct Verify {
 }
 
 /// A case on a device, with the error of its results relative to the reference.
-#[derive(Serialize)]
-struct Row {
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Row {
     name: String,
     kind: String,
     pass: String,
     dtype: String,
     layout: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     precision: Option<String>,
-    backend: &'static str,
+    backend: String,
     device: String,
     #[serde(flatten)]
     result: Outcome,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Outcome {
     Right {
@@ -87,7 +99,7 @@ enum Outcome {
         error_in_bounds: f64,
         samples: usize,
         of: usize,
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         size: Option<Vec<usize>>,
         outputs: usize,
         of_outputs: usize,
@@ -95,6 +107,14 @@ enum Outcome {
     Error {
         error: String,
     },
+}
+
+/// The rows of a job: one for each of its cases, up to one after which no other could be computed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Computed {
+    rows: Vec<Row>,
+    /// Whether the device is lost since the last row.
+    pub(super) is_lost: bool,
 }
 
 /// The outcome of random problems.
@@ -115,6 +135,11 @@ struct Summary {
 
 impl Verify {
     pub(crate) fn run(&self) -> Result<(), Failure> {
+        if self.worker {
+            let devices = self.cases.devices()?;
+            self.cases.follow_tuned(false)?;
+            return jobs::work(self, &devices);
+        }
         match (self.random, &self.file) {
             (Some(problems), _) if self.print => self.print_random(problems),
             (Some(problems), _) => self.run_random(problems),
@@ -123,35 +148,57 @@ impl Verify {
         }
     }
 
+    /// Runs a problem by each of the kernels that its cases force.
+    pub(super) fn compute(&self, device: &Device, cases: &[Case]) -> Computed {
+        let mut computed = Computed { rows: Vec::new(), is_lost: false };
+        let forced = |case: &Case| case.forced(self.cases.forced());
+        let Some(first) = cases.first() else { return computed };
+        let mut ready = guarded(|| held(first, device, forced(first)?, self.taps as u64));
+        for case in cases {
+            let checked = match &mut ready {
+                Ok(ready) => guarded(|| ready.run(forced(case)?)),
+                Err(error) => Err(error.clone()),
+            };
+            let row = Row::new(case, device, checked);
+            computed.is_lost = row.error().is_some() && is_lost(device);
+            computed.rows.push(row);
+            if computed.is_lost || ready.is_err() {
+                break;
+            }
+        }
+        computed
+    }
+
     fn run_cases(&self, cases: Vec<Case>) -> Result<(), Failure> {
         let devices = self.cases.devices()?;
         self.cases.follow_tuned(false)?;
         let format = print::format(self.cases.format);
         let total = cases.len() * devices.len();
         let progress = Progress::of(self.cases.quiet, total);
+        let mut workers = Workers::start(self, &devices, self.jobs.min(total))?;
         let mut rows = Vec::new();
-        let mut end = Ok(());
-        'cases: for case in &cases {
-            for device in &devices {
-                progress.now(format!("{} on {device}", case.path()));
-                let checked = guarded(|| {
-                    let forced = case.forced(self.cases.forced())?;
-                    held(case, device, forced, self.taps as u64)?.run(forced)
-                });
-                let row = Row::new(case, device, checked);
+        let mut count = |done: Vec<(Job, Computed)>| {
+            done.into_iter().try_for_each(|(job, computed)| {
                 if format == Format::Json {
-                    progress.say(row::json(&row)?)?;
+                    computed.rows.iter().try_for_each(|row| progress.say(row::json(row)?))?;
                 }
-                rows.push(row);
                 progress.step();
-                if let Some(error) = rows.last().and_then(Row::error)
-                    && is_lost(device)
-                {
-                    end = Err(lost(device, case, error));
-                    break 'cases;
+                let end = computed.end(&job, &devices[job.device]);
+                rows.extend(computed.rows);
+                end
+            })
+        };
+        let mut count_all = || {
+            for case in &cases {
+                for (position, device) in devices.iter().enumerate() {
+                    progress.now(format!("{} on {device}", case.path()));
+                    let job = Job { device: position, cases: vec![case.clone()] };
+                    count(workers.give(job)?)?;
                 }
             }
-        }
+            count(workers.finish()?)
+        };
+        let end = count_all();
         drop(progress);
         if format != Format::Json {
             say(table(format, &rows))?;
@@ -175,8 +222,9 @@ impl Verify {
         let seed = self.seed.unwrap_or_else(|| now().map_or(0, |since| since.as_secs()));
         let filter = self.cases.filter.as_deref().unwrap_or_default();
         let progress = Progress::of(self.cases.quiet, problems * devices.len());
+        let mut workers = Workers::start(self, &devices, self.jobs.min(problems))?;
         let mut summary = Summary { seed, fewest: usize::MAX, ..Summary::default() };
-        for device in &devices {
+        for (position, device) in devices.iter().enumerate() {
             let mut tally = Tally::default();
             let sizes = Sizes::new(self.large, device);
             let mut draws = Draws::new(device, sizes, seed, filter);
@@ -185,8 +233,12 @@ impl Verify {
                     return Err(no_problem(device, filter));
                 };
                 progress.now(format!("{} on {device}", drawn.case.path()));
-                self.run_drawn(&drawn, device, format, &progress, &mut tally, &mut summary)?;
-                progress.step();
+                for done in workers.give(Job { device: position, cases: drawn.cases() })? {
+                    summary.count(done, device, format, &progress, &mut tally)?;
+                }
+            }
+            for done in workers.finish()? {
+                summary.count(done, device, format, &progress, &mut tally)?;
             }
             let backend = device.backend().name();
             if let Some((cell, fewest)) = tally.fewest().filter(|(_, n)| *n < summary.fewest) {
@@ -232,53 +284,6 @@ impl Verify {
         }
         Ok(())
     }
-
-    /// Runs a problem with every kernel that can compute it. A failure is printed with its case.
-    fn run_drawn(
-        &self,
-        drawn: &Drawn,
-        device: &Device,
-        format: Format,
-        progress: &Progress,
-        tally: &mut Tally,
-        summary: &mut Summary,
-    ) -> Result<(), Failure> {
-        summary.problems += 1;
-        let free = Forced::default();
-        let mut ready = guarded(|| held(&drawn.case, device, free, self.taps as u64));
-        for (i, kernel) in drawn.kernels.iter().enumerate() {
-            let mut case = drawn.case.clone();
-            if i > 0 {
-                case.name = format!("{}-{kernel}", case.name);
-                case.algorithm = Some((*kernel).into());
-            }
-            let checked = match &mut ready {
-                Ok(ready) => guarded(|| ready.run(case.forced(free)?)),
-                Err(error) => Err(error.clone()),
-            };
-            summary.cases += 1;
-            if checked.is_ok() {
-                tally.add(&case, kernel);
-            }
-            let row = Row::new(&case, device, checked);
-            if format == Format::Json {
-                progress.say(row::json(&row)?)?;
-            }
-            let Some(error) = row.error() else { continue };
-            summary.failures += 1;
-            if format != Format::Json {
-                progress.say(format!("{}: {error}", device.backend()))?;
-            }
-            progress.say(row::json(&case)?)?;
-            if is_lost(device) {
-                return Err(lost(device, &case, error));
-            }
-            if ready.is_err() {
-                break;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The failure for a filter that leaves no problem to draw.
@@ -288,7 +293,52 @@ fn no_problem(device: &Device, filter: &str) -> Failure {
     ))
 }
 
+impl Drawn {
+    /// The problem by the plan's own kernel, and forced by each other kernel that can compute it.
+    fn cases(&self) -> Vec<Case> {
+        let of = |(i, kernel): (usize, &&str)| {
+            let mut case = self.case.clone();
+            if i > 0 {
+                case.name = format!("{}-{kernel}", case.name);
+                case.algorithm = Some((*kernel).into());
+            }
+            case
+        };
+        self.kernels.iter().enumerate().map(of).collect()
+    }
+}
+
 impl Summary {
+    /// Counts the cases of a random problem. A failure is printed with its case.
+    fn count(
+        &mut self,
+        (job, computed): (Job, Computed),
+        device: &Device,
+        format: Format,
+        progress: &Progress,
+        tally: &mut Tally,
+    ) -> Result<(), Failure> {
+        self.problems += 1;
+        for (row, case) in computed.rows.iter().zip(&job.cases) {
+            self.cases += 1;
+            if format == Format::Json {
+                progress.say(row::json(row)?)?;
+            }
+            match &row.result {
+                Outcome::Right { algorithm, .. } => tally.add(case, algorithm),
+                Outcome::Error { error } => {
+                    self.failures += 1;
+                    if format != Format::Json {
+                        progress.say(format!("{}: {error}", device.backend()))?;
+                    }
+                    progress.say(row::json(case)?)?;
+                }
+            }
+        }
+        progress.step();
+        computed.end(&job, device)
+    }
+
     /// Prints the closing line; fails if a case failed, or if a kernel computed too few of a pass and type.
     fn close(self, format: Format, least: usize) -> Result<(), Failure> {
         let Self { seed, problems, cases, failures, fewest, fewest_of, cells, short } = &self;
@@ -307,6 +357,21 @@ impl Summary {
             _ => Err(Failure::Failed(format!(
                 "{failures} of {cases} cases are wrong or did not run; --cases takes their lines"
             ))),
+        }
+    }
+}
+
+impl Computed {
+    /// The result of a job after which its device computes nothing more.
+    pub(super) fn lost(case: &Case, device: &Device, error: String) -> Self {
+        Self { rows: vec![Row::new(case, device, Err(error))], is_lost: true }
+    }
+
+    /// The failure that ends the run, if the device is lost.
+    fn end(&self, job: &Job, device: &Device) -> Result<(), Failure> {
+        match (self.is_lost, self.rows.iter().zip(&job.cases).next_back()) {
+            (true, Some((row, case))) => Err(lost(device, case, row.error().unwrap_or_default())),
+            _ => Ok(()),
         }
     }
 }
@@ -349,7 +414,7 @@ impl Row {
             dtype: case.dtype.clone(),
             layout: case.layout.clone(),
             precision: case.precision.clone(),
-            backend: device.backend().name(),
+            backend: device.backend().name().into(),
             device: device.name().into(),
             result,
         }
@@ -392,7 +457,7 @@ fn table(format: Format, rows: &[Row]) -> Table {
             }
             Outcome::Error { error } => ["–".into(), error.clone(), "–".into()],
         };
-        table.add_row([case, of_type, row.backend.into(), algorithm, error, samples]);
+        table.add_row([case, of_type, row.backend.clone(), algorithm, error, samples]);
     }
     table
 }
@@ -422,20 +487,18 @@ mod tests {
         let kernels = vec!["direct", "gather_staged", "sliding"];
         let (host, progress) = (Device::host(), Progress::new(true, ""));
         let (mut tally, mut summary) = (Tally::default(), Summary::default());
-        let drawn = Drawn { case, kernels };
-        let run = line.verify.run_drawn(
-            &drawn,
-            &host,
-            Format::Table,
-            &progress,
-            &mut tally,
-            &mut summary,
-        );
-        run.expect("the device is there");
+        let job = Job { device: 0, cases: Drawn { case: case.clone(), kernels }.cases() };
+        let computed = line.verify.compute(&host, &job.cases);
+        // As a worker writes it, and as it is read.
+        let text = row::json(&computed).expect("a line");
+        let read: Computed = serde_json::from_str(&text).expect("rows");
+        assert_eq!(row::json(&read).expect("a line"), text);
+        let counted = summary.count((job, read), &host, Format::Table, &progress, &mut tally);
+        counted.expect("the device is there");
         assert_eq!((summary.problems, summary.cases, summary.failures), (1, 3, 1));
-        assert_eq!(tally.seen(&drawn.case, "direct"), 1);
-        assert_eq!(tally.seen(&drawn.case, "gather_staged"), 0);
-        assert_eq!(tally.seen(&drawn.case, "sliding"), 1);
+        assert_eq!(tally.seen(&case, "direct"), 1);
+        assert_eq!(tally.seen(&case, "gather_staged"), 0);
+        assert_eq!(tally.seen(&case, "sliding"), 1);
         let closed = summary.close(Format::Table, 0).expect_err("one has failed").to_string();
         assert!(closed.starts_with("1 of 3 cases are wrong or did not run"), "{closed}");
     }

@@ -377,21 +377,45 @@ fn a_lost_device_ends_a_run_and_names_the_case() {
             program.stdout(Stdio::piped()).stderr(Stdio::piped());
             wait(program.spawn().expect("the program")).0
         };
-        let ran = run(&["verify", "--cases", &file]);
-        ran.refused(1, "is lost since case-");
-        assert!(ran.err.contains("did not answer for"), "{ran:?}");
-        // A row for each case up to the lost one, of which only the last has an error.
-        let errors: Vec<_> = ran.out.lines().map(|row| row.contains("is lost")).collect();
-        let lost = errors.iter().position(|error| *error).expect("a row of the lost case");
-        assert_eq!(lost + 1, errors.len(), "{ran:?}");
-        assert!(ran.err.contains(&format!("since case-{lost}/maxpool/fwd/f32/nhwc")), "{ran:?}");
-        let ran = run(&["verify", "--random", "20", "--seed", "1"]);
-        ran.refused(1, "is lost since random-1-");
-        // The last lines are the row of the lost case, and the case.
-        let rows: Vec<_> = ran.out.lines().rev().take(2).collect();
-        let name = ran.err.split("is lost since ").nth(1).and_then(|rest| rest.split('/').next());
-        let name = format!("\"{}\"", name.expect("a name"));
-        assert!(rows.iter().all(|row| row.contains(&name)), "{ran:?}");
-        assert!(!rows[0].contains("is lost") && rows[1].contains("is lost"), "{ran:?}");
+        for jobs in ["1", "3"] {
+            let ran = run(&["verify", "--cases", &file, "--jobs", jobs]);
+            ran.refused(1, "is lost since case-");
+            assert!(ran.err.contains("did not answer for"), "{ran:?}");
+            // A row for each case up to the lost one, of which only the last has an error.
+            let errors: Vec<_> = ran.out.lines().map(|row| row.contains("is lost")).collect();
+            let lost = errors.iter().position(|error| *error).expect("a row of the lost case");
+            assert_eq!(lost + 1, errors.len(), "{ran:?}");
+            assert!(
+                ran.err.contains(&format!("since case-{lost}/maxpool/fwd/f32/nhwc")),
+                "{ran:?}"
+            );
+            let ran = run(&["verify", "--random", "20", "--seed", "1", "--jobs", jobs]);
+            ran.refused(1, "is lost since random-1-");
+            // The last lines are the row of the lost case, and the case.
+            let rows: Vec<_> = ran.out.lines().rev().take(2).collect();
+            let name =
+                ran.err.split("is lost since ").nth(1).and_then(|rest| rest.split('/').next());
+            let name = format!("\"{}\"", name.expect("a name"));
+            assert!(rows.iter().all(|row| row.contains(&name)), "{ran:?}");
+            assert!(!rows[0].contains("is lost") && rows[1].contains("is lost"), "{ran:?}");
+        }
     }
+}
+
+/// A process of `--jobs` that is ended, here by a limit on its time, ends the run at its case.
+#[test]
+fn a_process_that_ends_ends_a_run_and_names_the_case() {
+    let folder = Folder::new();
+    let file = folder.name("cases.jsonl");
+    // Each takes the reference much longer than the limit.
+    let line = |name: &str| {
+        format!(
+            r#"{{"name": "{name}", "kind": "conv", "pass": "fwd", "n": 4, "c": 64, "cout": 64, "size": [256, 256], "k": [3, 3], "s": [1, 1], "p": [1, 1], "d": [1, 1], "dtype": "f32", "layout": "nhwc"}}"#
+        )
+    };
+    fs::write(&file, ["a", "b"].map(line).join("\n")).expect("a file for the test");
+    let verify = ["verify", "--cases", &file, "--jobs", "2", "--taps", "100000000000"];
+    let ran = run_in("ulimit -t 2", &verify);
+    ran.refused(1, "is lost since a/conv/fwd/f32/nhwc: the process that computed it has ended");
+    assert!(ran.err.contains("signal") && ran.out.lines().count() == 1, "{ran:?}");
 }

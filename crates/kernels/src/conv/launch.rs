@@ -6,7 +6,6 @@ use windowpane_geometry::{Activation, Convolution, DType, Precision};
 use super::common::arguments::Arguments;
 use super::common::epilogue::Epilogue;
 use super::common::split_k;
-use super::error::PlanError;
 use super::problem::{Pass, Request, in_layout, results, windows};
 use super::select::Plan;
 use super::transposes::Transposes;
@@ -14,6 +13,7 @@ use crate::cube::buffers::BufferError;
 use crate::cube::buffers::{self, Given};
 use crate::cube::convert::accumulator;
 use crate::device::{Capabilities, Target};
+use crate::error::PlanError;
 
 /// The tensors of a launch. All have the same type.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +150,7 @@ pub fn launch(
         conv: &in_layout(conv, request.pass, plan.layout),
         request,
         units: plan.units,
-        runs: plan.runs,
+        contiguous: plan.contiguous,
         splits: plan.splits,
         stored: plan.stored(request.pass, dtype),
         operands: tensors.factors.each_ref(),

@@ -46,7 +46,6 @@ mod common;
 pub mod cpu;
 pub mod depthwise;
 pub mod direct;
-mod error;
 pub mod grouped;
 pub mod grouped_mma;
 pub mod implicit_gemm;
@@ -55,7 +54,6 @@ mod problem;
 mod select;
 mod transposes;
 
-pub use error::{NotApplicable, PlanError};
 pub use launch::{Operands, launch};
 pub use problem::{Pass, Request};
-pub use select::{Algorithm, Config, Plan, Verdict, Wish, explain};
+pub use select::{Algorithm, Config, Plan, PlanOptions, Verdict, explain};

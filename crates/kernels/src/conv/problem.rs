@@ -2,8 +2,8 @@
 
 use windowpane_geometry::{Convolution, DType, FilterLayout, LIMIT, Layout, Precision};
 
-use super::error::PlanError;
 use crate::device::{Capabilities, Fragment, Fragments};
+use crate::error::PlanError;
 
 pub use windowpane_geometry::Pass;
 
@@ -90,7 +90,7 @@ pub(super) fn check(
 ) -> Result<(), PlanError> {
     let Request { dtype, precision, .. } = request;
     if !dtype.is_float() {
-        return Err(PlanError::Integers { dtype });
+        return Err(PlanError::FloatsOnly { operator: "convolution", dtype });
     }
     if precision == Precision::Tf32 {
         if dtype != DType::F32 {

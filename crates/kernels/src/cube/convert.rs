@@ -46,6 +46,15 @@ pub(crate) enum Widening {
 }
 
 impl Widening {
+    /// The conversion of floats that are summed; `contiguous` says whether units are threads of a processor.
+    pub(crate) fn of_sums(dtype: DType, contiguous: bool, device: &Capabilities) -> Self {
+        match dtype {
+            DType::BF16 if device.fuses_conversions && contiguous => Self::EachBits,
+            DType::BF16 if device.fuses_conversions => Self::Bits,
+            _ => Self::Cast,
+        }
+    }
+
     pub(crate) fn is_keys(self) -> bool {
         matches!(self, Self::Keys(_) | Self::UpperKeys(_))
     }

@@ -32,11 +32,11 @@ pub(crate) fn widest_lanes(device: &Capabilities, size: usize, elements: usize) 
 }
 
 /// The position of the vector that this unit computes. A thread of a processor computes the same unit of all cubes, one
-/// after the other; with `runs`, these have neighbouring vectors in memory. On a GPU, units that run at once have
+/// after the other; with `contiguous`, these have neighbouring vectors in memory. On a GPU, units that run at once have
 /// neighbouring vectors.
 #[cube]
-pub(crate) fn unit_position(#[comptime] runs: bool) -> u32 {
-    if comptime!(runs) {
+pub(crate) fn unit_position(#[comptime] contiguous: bool) -> u32 {
+    if comptime!(contiguous) {
         UNIT_POS * CUBE_COUNT as u32 + CUBE_POS as u32
     } else {
         ABSOLUTE_POS as u32

@@ -11,6 +11,8 @@ pub(crate) fn elem(dtype: DType) -> ElemType {
         DType::F16 => ElemType::Float(FloatKind::F16),
         DType::BF16 => ElemType::Float(FloatKind::BF16),
         DType::I32 => ElemType::Int(IntKind::I32),
+        DType::I16 => ElemType::Int(IntKind::I16),
+        DType::U16 => ElemType::UInt(UIntKind::U16),
         DType::I8 => ElemType::Int(IntKind::I8),
         DType::U8 => ElemType::UInt(UIntKind::U8),
         // The enum is non-exhaustive; a new type has to be added here.

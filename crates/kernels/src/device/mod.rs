@@ -65,7 +65,9 @@ pub struct Capabilities {
     pub plane_ops: bool,
     /// Whether kernels can load and store 8-bit integers. If not, tensors of `i8` and `u8` are packed words, which are
     /// unpacked for kernels.
-    pub bytes: bool,
+    pub int8: bool,
+    /// The same for 16-bit integers.
+    pub int16: bool,
     /// How fast the device is.
     pub speeds: Speeds,
 }
@@ -185,7 +187,8 @@ impl Capabilities {
             fuses_conversions: llvm,
             shared_vectors: llvm,
             plane_ops: llvm && gpu,
-            bytes: supports(client, DType::I8) && supports(client, DType::U8),
+            int8: supports(client, DType::I8) && supports(client, DType::U8),
+            int16: supports(client, DType::I16) && supports(client, DType::U16),
             speeds: profiles::speeds(&properties.identity.name).unwrap_or_else(|| {
                 match hardware.num_cpu_cores {
                     Some(cores) => Speeds::of_processor(cores),
@@ -200,7 +203,11 @@ impl Capabilities {
     /// Whether kernels have no such type, so that its tensors are packed words. The buffer of such a tensor is padded to
     /// whole words: see [`Self::buffer_size`].
     pub fn packs(&self, dtype: DType) -> bool {
-        !self.bytes && matches!(dtype, DType::I8 | DType::U8)
+        match dtype {
+            DType::I8 | DType::U8 => !self.int8,
+            DType::I16 | DType::U16 => !self.int16,
+            _ => false,
+        }
     }
 
     /// The type in which kernels compute with elements of this type: the type itself unless it is packed.
@@ -211,7 +218,7 @@ impl Capabilities {
     /// The bytes of a buffer for a tensor.
     pub fn buffer_size(&self, dtype: DType, elements: usize) -> usize {
         match self.packs(dtype) {
-            true => elements.div_ceil(size_of::<u32>()).saturating_mul(size_of::<u32>()),
+            true => crate::packed::words(dtype, elements).saturating_mul(size_of::<u32>()),
             false => elements.saturating_mul(dtype.size()),
         }
     }
@@ -222,7 +229,8 @@ impl Capabilities {
         Self {
             shared_bytes: client.properties().hardware.max_shared_memory_size,
             matrix: Fragments::default(),
-            bytes: false,
+            int8: false,
+            int16: false,
             ..Self::of(client)
         }
     }

@@ -53,7 +53,8 @@ const CUDA: Capabilities = Capabilities {
     fuses_conversions: true,
     shared_vectors: true,
     plane_ops: true,
-    bytes: true,
+    int8: true,
+    int16: true,
     speeds: Speeds::of_gpu(32),
 };
 

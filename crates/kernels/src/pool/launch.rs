@@ -5,12 +5,12 @@ use cubecl::server::Handle;
 use windowpane_geometry::{DType, Exponent, IndexBase, Pooling};
 
 use super::common::{Buffers, Task, Tensor};
-use super::error::PlanError;
 use super::problem::{Gradient, Output, Problem, Reduction};
 use super::select::Plan;
 use super::unpool;
 use crate::cube::buffers::{Given, check};
 use crate::device::{Target, has_keys, has_powers};
+use crate::error::PlanError;
 use crate::packed;
 
 /// Launches a pooling. `input` and `output` hold elements of `dtype`; `indices` holds one `i32` per output if the
@@ -27,21 +27,15 @@ pub fn launch(
     indices: Option<&Handle>,
 ) -> Result<(), PlanError> {
     let Target { client, device } = target;
-    let problem = Problem { pooling, reduction, dtype, gradient: false };
-    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let task = plan.task(problem, device)?;
+    let task = plan.task(Problem { pooling, reduction, dtype, gradient: false }, device)?;
     check_powers(client, reduction, dtype)?;
     check_keys(client, reduction, dtype)?;
     check_indices(reduction, indices)?;
-    let read = given("the input", input, dtype, inputs);
-    let written = given("the output", output, dtype, outputs);
-    match indices {
-        None => check(device, &[read], &[written])?,
-        Some(it) => {
-            check(device, &[read], &[written, given("the indices", it, DType::I32, outputs)])?
-        }
-    }
-    compute(target, task, plan, dtype, [(input, inputs), (output, outputs)], indices)
+    let read = given("the input", input, dtype, task.inputs());
+    let written = given("the output", output, dtype, task.outputs());
+    let indices = indices.map(|it| given("the indices", it, DType::I32, task.outputs()));
+    check(device, &[read], &with(written, indices))?;
+    compute(target, task, plan, [read, written], indices)
 }
 
 /// Launches the gradient of a pooling. `dy` has as many elements as the output, `dx` as many as the input; for a
@@ -58,19 +52,13 @@ pub fn launch_backward(
     winners: Option<&Handle>,
 ) -> Result<(), PlanError> {
     let (device, reduction) = (target.device, gradient.reduction());
-    let problem = Problem { pooling, reduction, dtype, gradient: true };
-    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let task = plan.task(problem, device)?;
+    let task = plan.task(Problem { pooling, reduction, dtype, gradient: true }, device)?;
     check_indices(reduction, winners)?;
-    let read = given("the output's gradient", dy, dtype, outputs);
-    let written = given("the input's gradient", dx, dtype, inputs);
-    match winners {
-        None => check(device, &[read], &[written])?,
-        Some(it) => {
-            check(device, &[read, given("the indices", it, DType::I32, outputs)], &[written])?
-        }
-    }
-    compute(target, task, plan, dtype, [(dy, outputs), (dx, inputs)], winners)
+    let read = given("the output's gradient", dy, dtype, task.outputs());
+    let written = given("the input's gradient", dx, dtype, task.inputs());
+    let winners = winners.map(|it| given("the indices", it, DType::I32, task.outputs()));
+    check(device, &with(read, winners), &[written])?;
+    compute(target, task, plan, [read, written], winners)
 }
 
 /// Launches the plan's kernel on checked buffers.
@@ -78,16 +66,17 @@ fn compute(
     target: Target<'_>,
     task: Task<'_>,
     plan: &Plan,
-    dtype: DType,
-    [read, written]: [(&Handle, usize); 2],
-    indices: Option<&Handle>,
+    [read, written]: [Given<'_>; 2],
+    indices: Option<Given<'_>>,
 ) -> Result<(), PlanError> {
-    if written.1 == 0 {
+    if written.elements == 0 {
         return Ok(());
     }
-    let indices = indices.map(|indices| Tensor::new(indices, task.outputs()));
-    packed::computed(target, dtype, [read, written], |_, input, output| {
-        let (input, output) = (Tensor::new(input, read.1), Tensor::new(output, written.1));
+    let indices = indices.map(|indices| Tensor::new(indices.handle, indices.elements));
+    let buffers = [read, written].map(|given| (given.handle, given.elements));
+    packed::computed(target, read.dtype, buffers, |_, input, output| {
+        let input = Tensor::new(input, read.elements);
+        let output = Tensor::new(output, written.elements);
         plan.launch(task, Buffers { client: target.client, input, output, indices, pooled: None })
     })
 }
@@ -104,9 +93,8 @@ pub fn launch_lp_backward(
     [dy, x, dx]: [&Handle; 3],
 ) -> Result<(), PlanError> {
     let reduction = Reduction::Norm(p);
-    let problem = Problem { pooling, reduction, dtype, gradient: true };
-    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let task = plan.task(problem, target.device)?;
+    let task = plan.task(Problem { pooling, reduction, dtype, gradient: true }, target.device)?;
+    let (inputs, outputs) = (task.inputs(), task.outputs());
     check_powers(target.client, reduction, dtype)?;
     let read =
         [given("the output's gradient", dy, dtype, outputs), given("the input", x, dtype, inputs)];
@@ -131,16 +119,9 @@ pub fn launch_unpool(
     plan: &Plan,
     [y, indices, x]: [&Handle; 3],
 ) -> Result<Handle, PlanError> {
-    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let Target { client, device } = target;
-    let task = plan.task(unpooled(pooling, base, dtype), device)?;
-    let read =
-        [given("the input", y, dtype, outputs), given("the indices", indices, DType::I32, outputs)];
-    check(device, &read, &[given("the output", x, dtype, inputs)])?;
-    let indices = Tensor::new(indices, outputs);
-    Ok(packed::computed(target, dtype, [(y, outputs), (x, inputs)], |_, y, x| {
-        unpool::launch(client, task, [Tensor::new(y, outputs), indices, Tensor::new(x, inputs)])
-    }))
+    let read = given("the input", y, dtype, pooling.output().elements());
+    let written = given("the output", x, dtype, pooling.input().elements());
+    launch_by_indices(target, pooling, base, plan, [read, written], indices, unpool::launch)
 }
 
 /// Launches the gradient of unpooling. `dx` has as many elements as `pooling`'s input, `indices` and `dy` as many as
@@ -153,29 +134,48 @@ pub fn launch_unpool_backward(
     plan: &Plan,
     [dx, indices, dy]: [&Handle; 3],
 ) -> Result<Handle, PlanError> {
-    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let Target { client, device } = target;
-    let task = plan.task(unpooled(pooling, base, dtype), device)?;
-    let read = [
-        given("the output's gradient", dx, dtype, inputs),
-        given("the indices", indices, DType::I32, outputs),
-    ];
-    check(device, &read, &[given("the input's gradient", dy, dtype, outputs)])?;
-    let indices = Tensor::new(indices, outputs);
-    Ok(packed::computed(target, dtype, [(dx, inputs), (dy, outputs)], |_, dx, dy| {
-        let buffers = [Tensor::new(dx, inputs), indices, Tensor::new(dy, outputs)];
-        unpool::launch_backward(client, task, buffers)
-    }))
+    let read = given("the output's gradient", dx, dtype, pooling.input().elements());
+    let written = given("the input's gradient", dy, dtype, pooling.output().elements());
+    launch_by_indices(
+        target,
+        pooling,
+        base,
+        plan,
+        [read, written],
+        indices,
+        unpool::launch_backward,
+    )
 }
 
-/// The pooling whose maxima are moved back to their positions.
-fn unpooled(pooling: &Pooling, base: IndexBase, dtype: DType) -> Problem<'_> {
-    let reduction = Reduction::max(Output::ValuesAndIndices(base));
-    Problem { pooling, reduction, dtype, gradient: false }
+/// Launches unpooling or its gradient: `launch` moves what `read` holds to where the indices say.
+fn launch_by_indices(
+    target: Target<'_>,
+    pooling: &Pooling,
+    base: IndexBase,
+    plan: &Plan,
+    [read, written]: [Given<'_>; 2],
+    indices: &Handle,
+    launch: fn(&Client, Task<'_>, [Tensor<'_>; 3]) -> Handle,
+) -> Result<Handle, PlanError> {
+    let Target { client, device } = target;
+    let (dtype, reduction) = (read.dtype, Reduction::max(Output::ValuesAndIndices(base)));
+    let task = plan.task(Problem { pooling, reduction, dtype, gradient: false }, device)?;
+    let outputs = task.outputs();
+    check(device, &[read, given("the indices", indices, DType::I32, outputs)], &[written])?;
+    let buffers = [read, written].map(|given| (given.handle, given.elements));
+    Ok(packed::computed(target, dtype, buffers, |_, from, to| {
+        let (from, to) = (Tensor::new(from, read.elements), Tensor::new(to, written.elements));
+        launch(client, task, [from, Tensor::new(indices, outputs), to])
+    }))
 }
 
 fn given<'a>(name: &'static str, handle: &'a Handle, dtype: DType, elements: usize) -> Given<'a> {
     Given { name, handle, dtype, elements }
+}
+
+/// A buffer, and another one if there is one.
+fn with<'a>(first: Given<'a>, more: Option<Given<'a>>) -> Vec<Given<'a>> {
+    [first].into_iter().chain(more).collect()
 }
 
 /// Refuses a norm whose powers the device cannot compute.
@@ -189,7 +189,7 @@ fn check_powers(client: &Client, reduction: Reduction, dtype: DType) -> Result<(
 /// Refuses a rank of numbers that the device cannot compare as integers.
 fn check_keys(client: &Client, reduction: Reduction, dtype: DType) -> Result<(), PlanError> {
     match reduction {
-        Reduction::Rank(_) if !has_keys(client, dtype) => Err(PlanError::NoKeys { dtype }),
+        Reduction::Rank(_) if !has_keys(client, dtype) => Err(PlanError::NoRanks { dtype }),
         _ => Ok(()),
     }
 }

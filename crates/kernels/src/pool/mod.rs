@@ -24,8 +24,13 @@
 //! | [`unpool`] | moves maxima back to their positions; also the gradient | unpooling |
 //!
 //! `problem` describes what is computed and `common` holds the code that several kernels share. Each folder is one
-//! kernel: its plan, its check, its launch and its code. The folder [`strips`] holds two kernels and what they share. `select` is the registry that chooses a kernel, and `launch`
-//! is the entry point, which checks plans and buffers.
+//! kernel: its plan, its check, its estimated time, its launch and its code. The folder [`strips`] holds two kernels and
+//! what they share. `select` is the registry that chooses a kernel, and `launch` is the entry point, which checks plans
+//! and buffers.
+//!
+//! What a kernel is given besides its tensors is of two kinds. Its `Form` holds the parameters that change its code:
+//! another value compiles another kernel. Its arguments, such as `ProblemArgs`, are run-time values: a new image size or
+//! batch compiles nothing.
 //!
 //! Channels-first is treated as channels-last with one channel per pixel and N·C samples, so one kernel serves both.
 //! The lanes of a vector lie along the channels when a pixel has several.
@@ -35,7 +40,6 @@
 pub mod block_reduce;
 mod common;
 pub mod direct;
-mod error;
 pub mod gather;
 pub mod gather_staged;
 pub mod gather_tile;
@@ -52,7 +56,6 @@ pub mod unpool;
 pub mod van_herk;
 
 pub use common::settings::Settings;
-pub use error::PlanError;
 pub use launch::{
     launch, launch_backward, launch_lp_backward, launch_unpool, launch_unpool_backward,
 };

@@ -6,8 +6,8 @@ use windowpane_geometry::{
     AXES, DType, Divisor, Exponent, Extremum, IndexBase, LIMIT, Layout, Pooling, Rank,
 };
 
-use super::error::PlanError;
 use crate::device::Capabilities;
+use crate::error::PlanError;
 
 /// How the taps of a window are reduced to one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,15 +61,6 @@ impl Reduction {
     /// Whether the reduction returns indices.
     pub(super) fn has_indices(self) -> bool {
         matches!(self, Self::Extremum(_, Output::ValuesAndIndices(_)))
-    }
-
-    /// The gradient of this reduction, if a window's gradient is distributed to its taps without reading the input.
-    pub(super) fn gradient(self) -> Option<Gradient> {
-        match self {
-            Self::Extremum(_, Output::ValuesAndIndices(base)) => Some(Gradient::Extremum(base)),
-            Self::Average(divisor) => Some(Gradient::Average(divisor)),
-            Self::Extremum(_, Output::Values) | Self::Norm(_) | Self::Rank(_) => None,
-        }
     }
 }
 
@@ -127,6 +118,11 @@ impl Problem<'_> {
         matches!(self.reduction, Reduction::Norm(_))
     }
 
+    /// Whether it sums integers, whose quotients are rounded as integers.
+    pub(crate) fn sums_integers(&self) -> bool {
+        matches!(self.reduction, Reduction::Average(_)) && !self.dtype.is_float()
+    }
+
     /// The problem as kernels compute it, in `i32` if its tensors are packed; an error if no kernel can compute it or its
     /// tensors are too large.
     pub(super) fn checked(self, device: &Capabilities) -> Result<Self, PlanError> {
@@ -148,24 +144,28 @@ impl Problem<'_> {
             }
             Reduction::Average(divisor) => {
                 divisor.check()?;
-                if !dtype.is_float() {
-                    return Err(PlanError::AverageOfIntegers { dtype });
+                if !sums(dtype, self.gradient) {
+                    return Err(PlanError::FloatsOnly { operator: "average pooling", dtype });
                 }
             }
             Reduction::Norm(p) => {
                 p.check()?;
                 if !dtype.is_float() {
-                    return Err(PlanError::NormOfIntegers { dtype });
+                    return Err(PlanError::FloatsOnly { operator: "Lp pooling", dtype });
                 }
             }
             Reduction::Rank(_) => {}
         }
         let mut most_taps = LIMIT;
+        if let (Reduction::Average(_), Some((least, most))) = (reduction, dtype.integers()) {
+            // Sums of integers are exact in 32 bits.
+            most_taps = LIMIT / most.max(least.saturating_neg()) as usize;
+        }
         if let Reduction::Rank(rank) = reduction {
             rank.check()?;
             if self.gradient {
                 let reason = "a rank has no gradient";
-                return Err(PlanError::NotFor { kernel: "rank", reason });
+                return Err(PlanError::NotApplicable { kernel: "rank", reason });
             }
             // The product of taps and numerator has 31 bits.
             if let Rank::Fraction { part, .. } = rank {
@@ -223,4 +223,9 @@ pub(super) fn pixel_channels(pooling: &Pooling) -> usize {
 pub(super) fn outermost(pooling: &Pooling) -> usize {
     let axes = pooling.grid().axes();
     axes.iter().position(|axis| axis.kernel() > 1).unwrap_or(AXES - pooling.grid().rank())
+}
+
+/// Whether elements of this type can be averaged: floats, and integers of up to 16 bits, which have no gradient.
+fn sums(dtype: DType, gradient: bool) -> bool {
+    dtype.is_float() || (!gradient && dtype != DType::I32)
 }

@@ -13,7 +13,6 @@ use core::fmt;
 use windowpane_geometry::{Axis, DType, IndexBase, Pooling};
 
 use super::common::{Buffers, Kernel, Settings, Task};
-use super::error::PlanError;
 use super::problem::{Output, Problem, Reduction};
 use super::strips::{cpu_rows, register_tile};
 use super::{
@@ -21,6 +20,7 @@ use super::{
     unpacked, unpool, van_herk,
 };
 use crate::device::Capabilities;
+use crate::error::PlanError;
 
 /// Declares the kernels: each has a name and a module, whose `Config` implements [`Kernel`].
 macro_rules! kernels {
@@ -149,12 +149,12 @@ impl Algorithm {
         }
     }
 
-    /// Whether the kernel is taken whatever the estimates: for a fitted window, so that new extents do not compile another
+    /// Whether the kernel is taken whatever the estimates: for an adaptive window, so that new extents do not compile another
     /// kernel. Windows much larger than their number are the exception: one unit per window would take too long.
     fn is_fixed_for(self, problem: Problem<'_>, device: &Capabilities) -> bool {
         let grid = problem.pooling.grid();
         let few = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() <= axis.kernel();
-        grid.is_fitted()
+        grid.is_adaptive()
             && match self {
                 Self::BlockReduce => {
                     block_reduce::is_whole_plane(problem.pooling) && device.cores.is_none()
@@ -300,8 +300,8 @@ impl Plan {
             return Err(PlanError::Fixed { name: "unrolled", kernel });
         }
         // A processor's vectors may be wider than a GPU's language supports.
-        if settings.runs != own.runs && !rolled {
-            return Err(PlanError::Fixed { name: "runs", kernel });
+        if settings.contiguous != own.contiguous && !rolled {
+            return Err(PlanError::Fixed { name: "contiguous", kernel });
         }
         let task = Task { problem, settings: self.settings, device };
         self.config.check(task)?;
@@ -347,7 +347,7 @@ impl fmt::Display for Verdict {
             Self::NotTaken { nanoseconds } => {
                 write!(f, "not taken: estimated {:.1} µs", micros(nanoseconds))
             }
-            Self::Refused(PlanError::NotFor { reason, .. }) => {
+            Self::Refused(PlanError::NotApplicable { reason, .. }) => {
                 write!(f, "does not apply: {reason}")
             }
             Self::Refused(error) => write!(f, "does not apply: {error}"),
@@ -358,7 +358,7 @@ impl fmt::Display for Verdict {
 /// Chooses the kernel with the least estimated time among those that can compute the problem.
 fn choose(problem: Problem<'_>, device: &Capabilities) -> Result<Plan, PlanError> {
     let kernel = Algorithm::Direct.name();
-    let mut error = PlanError::NotFor { kernel, reason: "no kernel computes this problem" };
+    let mut error = PlanError::NotApplicable { kernel, reason: "no kernel computes this problem" };
     let mut best: Option<(f64, Plan)> = None;
     for &algorithm in Algorithm::ALL {
         match algorithm.plan(problem, device) {

@@ -1,4 +1,4 @@
-//! The memory of poolings of 8-bit integers on devices whose kernels have no such type: `launch` unpacks the tensor that
+//! The memory of poolings of narrow integers on devices whose kernels have no such type: `launch` unpacks the tensor that
 //! the kernel reads, and packs its result, in the same call. Indices are not affected.
 
 use windowpane_geometry::{DType, Pooling};
@@ -11,7 +11,7 @@ pub(super) fn bytes(pooling: &Pooling, dtype: DType, device: &Capabilities) -> u
     if !device.packs(dtype) {
         return 0;
     }
-    let of = |elements| packed::unpacked_bytes(elements);
+    let of = |elements| packed::unpacked_bytes(dtype, elements);
     of(pooling.input().elements()).saturating_add(of(pooling.output().elements()))
 }
 
@@ -21,12 +21,14 @@ mod tests {
 
     use super::*;
     use crate::device::profiles::SHADING_GPU;
-    use crate::pool::{Output, Plan, PlanError, Reduction};
+    use crate::error::PlanError;
+    use crate::pool::{Output, Plan, Reduction};
 
     /// Packed tensors are planned as `i32`, with room for their copies, and refused if the device cannot bind a copy.
     #[test]
     fn packed_tensors_are_planned_as_wider_ones() {
-        let lacking = Capabilities { bytes: false, buffer_bytes: 1 << 20, ..SHADING_GPU };
+        let lacking =
+            Capabilities { int8: false, int16: false, buffer_bytes: 1 << 20, ..SHADING_GPU };
         let max = Reduction::max(Output::Values);
         let plan = |side: usize, dtype| {
             let shape = Shape::new(1, 3, Extents::from([side, side])).unwrap();
@@ -48,7 +50,13 @@ mod tests {
         let mean = Reduction::Average(windowpane_geometry::Divisor::Valid);
         let shape = Shape::new(1, 3, Extents::from([9])).unwrap();
         let pooling = Pooling::new(shape, &Window::new([3]), Layout::ChannelsLast).unwrap();
-        let error = Plan::new(&pooling, mean, DType::U8, &lacking).unwrap_err();
-        assert_eq!(error, PlanError::AverageOfIntegers { dtype: DType::U8 });
+        let error = Plan::new(&pooling, mean, DType::I32, &lacking).unwrap_err();
+        assert_eq!(error, PlanError::FloatsOnly { operator: "average pooling", dtype: DType::I32 });
+        // Narrower integers are averaged in `i32`, if their sums fit.
+        assert!(Plan::new(&pooling, mean, DType::U16, &lacking).is_ok());
+        let shape = Shape::new(1, 1, Extents::from([40_000])).unwrap();
+        let whole = Pooling::new(shape, &Window::new([40_000]), Layout::ChannelsLast).unwrap();
+        let error = Plan::new(&whole, mean, DType::U16, &lacking).unwrap_err();
+        assert_eq!(error, PlanError::TooManyTaps { taps: 40_000, limit: 32_768 });
     }
 }

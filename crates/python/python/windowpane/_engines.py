@@ -100,8 +100,9 @@ class Native:
         return y + bias.reshape((-1, *[1] * len(size)))
 
 
-def rank_pool(x: Any, rank: int, options: Options, device: str | None) -> Any:
-    """The number of each window that `rank` others precede. It has no gradient, so one function serves every library."""
+def rank_pool(x: Any, rank: int | None, options: Options, device: str | None) -> Any:
+    """The number of each window that `rank` others precede, or the median. It has no gradient, so one function serves
+    every library."""
     return converter(x)(_native.rank_pool(x, rank, options, device))
 
 

@@ -9,6 +9,9 @@ from typing import Any
 #: A float64 holds all integers of at most this magnitude.
 EXACT = 1 << 53
 
+#: The integers that kernels have.
+NATIVE = ("int32", "int16", "uint16", "int8", "uint8")
+
 
 def is_integer(x: Any) -> bool:
     """Whether an array of numpy, or of a library with numpy's types, has integers or truth values."""
@@ -23,12 +26,12 @@ def ordered(x: Any) -> tuple[Any, Callable[[Any], Any]]:
     if not is_integer(x):
         return x, lambda y: y
     dtype = x.dtype
-    if dtype.name in ("int32", "int8", "uint8") and dtype.isnative:
+    if dtype.name in NATIVE and dtype.isnative:
         return x, lambda y: y
     if dtype.kind == "b":
         to = "uint8"
     elif dtype.itemsize < 4:
-        to = "int32"
+        to = f"{dtype.kind}{dtype.itemsize}"  # in the machine's byte order
     elif dtype.name == "uint32":
         top = dtype.type(1 << 31)
         return (x ^ top).view("int32"), lambda y: y.view("uint32") ^ top

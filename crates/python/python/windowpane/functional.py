@@ -4,13 +4,13 @@ Arrays are channels first: a batch of samples, or one sample without the batch a
 machine that computes with the type of the elements, or on the one that `device` names (see `windowpane.devices()`). Arrays
 on a CUDA device stay there. Importing `windowpane.torch` or `windowpane.jax` adds gradients.
 
-Beside PyTorch's functions there are `min_pool*`, `sum_pool*`, `adaptive_{min,sum,lp}_pool*` and
+Beside PyTorch's functions there are `min_pool*`, `sum_pool*`, `median_pool*`, `adaptive_{min,sum,lp}_pool*` and
 `global_{max,min,avg,sum,lp}_pool*`, whose results keep the pooled axes with an extent of 1. `avg_pool1d` takes a
 `divisor_override` as the others do.
 
 A result has the type of the first argument, with one exception: averages of integers are float64, and their sums int64.
 Both are exact before the one rounding of an average. Maxima and minima take all integers and truth values. Kernels have
-int32, int8 and uint8; other integers are converted on the way in and back. 64-bit integers have to be within 2**53, and
+int32, int16, uint16, int8 and uint8; other integers are converted on the way in and back. 64-bit integers have to be within 2**53, and
 so do sums of integers; others are refused. Averages and sums of JAX's integers are refused too, and so are norms and
 convolutions of integers.
 
@@ -34,7 +34,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, SupportsIndex
 
 from windowpane._arrays import Numbers, Options, SupportsDLPack, numbers, space_of, window
-from windowpane._engines import engine_of
+from windowpane._engines import engine_of, rank_pool
+from windowpane._integers import ordered
 
 _Parameters = ParamSpec("_Parameters")
 
@@ -163,6 +164,28 @@ def _min_pool(
 
 
 min_pool1d, min_pool2d, min_pool3d = _min_pool
+
+
+@_of_each_rank
+def _median_pool(
+    rank: int,
+    input: SupportsDLPack,
+    kernel_size: Numbers,
+    stride: Numbers | None = None,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+    ceil_mode: bool = False,
+    *,
+    device: str | None = None,
+) -> Any:
+    """The median of each window's elements inside the input: of two in the middle, the larger. It has no gradient."""
+    space_of(input, rank)
+    options = _with_small_padding(window(rank, kernel_size, stride, padding, dilation, ceil_mode))
+    wide, back = ordered(input)
+    return back(rank_pool(wide, None, options, device))
+
+
+median_pool1d, median_pool2d, median_pool3d = _median_pool
 
 
 @_of_each_rank
@@ -554,6 +577,9 @@ __all__ = [
     "max_unpool1d",
     "max_unpool2d",
     "max_unpool3d",
+    "median_pool1d",
+    "median_pool2d",
+    "median_pool3d",
     "min_pool1d",
     "min_pool2d",
     "min_pool3d",

@@ -28,7 +28,7 @@ from windowpane import _native
 from windowpane import functional as F
 from windowpane._arrays import Options, output_size
 from windowpane._engines import ENGINES
-from windowpane._integers import always_fits, check_sum, narrowed
+from windowpane._integers import NATIVE, always_fits, check_sum, narrowed
 
 # A window as the arguments of an operator, and the device that computes with what is in the memory of the CPU.
 _WINDOW = "SymInt[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil, bool adaptive"
@@ -77,6 +77,10 @@ def _pooled_fake(x: Any, window: Any) -> Any:
     return x.new_empty(_lead(x, len(window[0])) + _size(x, window))
 
 
+#: The integers that kernels have.
+_NATIVE = tuple(getattr(torch, name) for name in NATIVE)
+
+
 def _is_integer(x: Any) -> bool:
     return not (x.is_floating_point() or x.is_complex())
 
@@ -91,12 +95,10 @@ def _range(x: Any) -> tuple[int, int]:
 
 def _ordered(x: Any) -> Any:
     """The elements in a type that kernels have, in the same order."""
-    if not _is_integer(x) or x.dtype in (torch.int32, torch.int8, torch.uint8):
+    if not _is_integer(x) or x.dtype in _NATIVE:
         return x
     if x.dtype == torch.bool:
         return x.to(torch.uint8)
-    if x.dtype in (torch.int16, torch.uint16):
-        return x.to(torch.int32)
     return x.to(getattr(torch, narrowed(*_range(x))))
 
 

@@ -212,7 +212,7 @@ pub(crate) fn taps(grid: &Grid, o: Position) -> Vec<(Position, Option<Position>)
 /// The coordinate that each tap reads on one axis, if it is inside.
 fn axis_taps(axis: &Axis, o: usize) -> Vec<Option<usize>> {
     let (input, output) = (axis.input(), axis.output());
-    if axis.is_fitted() {
+    if axis.is_adaptive() {
         // The coordinates of which any part is in the window's share, `1/output` of the axis.
         let touched = |x: &usize| (x + 1) * output > o * input && x * output < (o + 1) * input;
         return (0..input).filter(touched).map(Some).collect();

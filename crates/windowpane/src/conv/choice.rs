@@ -87,8 +87,11 @@ fn choice(
         _ => ConvAlgorithm::Gemm,
     };
     let algorithm = conv.algorithm.unwrap_or(own);
-    if conv.tiling != Tiling::default() || ![own, ConvAlgorithm::Direct].contains(&algorithm) {
-        return Err(no_kernel(conv, device));
+    if ![own, ConvAlgorithm::Direct].contains(&algorithm) {
+        return Err(no_kernel(conv, device, &format!("it is computed by {own} or direct")));
+    }
+    if conv.tiling != Tiling::default() {
+        return Err(Error::NoTile { device: device.clone() });
     }
     Ok(Choice::Host(algorithm))
 }
@@ -107,21 +110,23 @@ fn choose_kernel(
     if is_free(conv)
         && let Some(found) = super::tuned::recall(device, || key(pass, dtype, precision, problem))
         && let Some(plan) = follow(&found, problem, request, capabilities)
-        && crate::turns::check_convolution(device, pass, problem, &plan).is_ok()
+        && crate::loop_limit::check_convolution(device, pass, problem, &plan).is_ok()
     {
         return Ok(plan);
     }
     let algorithm = match conv.algorithm.map(ConvAlgorithm::kernel) {
-        Some(None) => return Err(no_kernel(conv, device)),
+        Some(None) => return Err(no_kernel(conv, device, "it is an algorithm of `host`")),
         algorithm => algorithm.flatten(),
     };
-    let wish = kernels::Wish { algorithm, layout: None, tiling: conv.tiling };
-    let plan = match kernels::Plan::new(problem, request, wish, capabilities) {
-        Err(kernels::PlanError::NoKernel { .. }) => return Err(no_kernel(conv, device)),
-        Err(kernels::PlanError::NoTf32) => return Err(no_precision(conv, device, dtype)),
-        plan => plan.map_err(|reason| device.refuses_conv(reason))?,
+    let options = kernels::PlanOptions { algorithm, layout: None, tiling: conv.tiling };
+    let plan = match kernels::Plan::new(problem, request, options, capabilities) {
+        Err(windowpane_kernels::PlanError::NoTf32) => {
+            return Err(no_precision(conv, device, dtype));
+        }
+        plan => plan.map_err(|reason| device.refuses(reason))?,
     };
-    let cut = |plan| crate::turns::cut_convolution(device, request, problem, plan, capabilities);
+    let cut =
+        |plan| crate::loop_limit::cut_convolution(device, request, problem, plan, capabilities);
     match cut(plan) {
         // Another kernel may be able to split sums that the first cannot.
         Err(refused) if is_free(conv) => {
@@ -141,11 +146,11 @@ fn follow(
     request: windowpane_kernels::conv::Request,
     capabilities: &windowpane_kernels::Capabilities,
 ) -> Option<windowpane_kernels::conv::Plan> {
-    use windowpane_kernels::conv::{Plan, Wish};
+    use windowpane_kernels::conv::{Plan, PlanOptions};
     let tiling = found.tile.map_or(Tiling::default(), Tiling::from);
     let (algorithm, layout) = (Some(found.algorithm.kernel()?), found.layout);
-    let wish = Wish { algorithm, layout, tiling };
-    let mut plan = Plan::new(problem, request, wish, capabilities).ok()?;
+    let options = PlanOptions { algorithm, layout, tiling };
+    let mut plan = Plan::new(problem, request, options, capabilities).ok()?;
     plan.splits = found.splits;
     plan.check(problem, request, capabilities).ok()?;
     Some(plan)
@@ -186,8 +191,9 @@ pub(super) fn key(pass: Pass, dtype: DType, precision: Precision, problem: &Conv
     )
 }
 
-fn no_kernel(conv: &Conv, device: &Device) -> Error {
-    Error::NoConvKernel { algorithm: conv.algorithm, device: device.clone() }
+fn no_kernel(conv: &Conv, device: &Device, reason: &str) -> Error {
+    let algorithm = conv.algorithm.map_or_else(|| "auto".into(), |algorithm| algorithm.to_string());
+    Error::NoKernel { algorithm, device: device.clone(), reason: reason.into() }
 }
 
 fn no_precision(conv: &Conv, device: &Device, dtype: DType) -> Error {

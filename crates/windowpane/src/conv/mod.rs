@@ -129,11 +129,11 @@ pub struct Conv {
 impl Conv {
     /// A convolution with kernels of the given size, one number per axis or one for every axis, and stride 1.
     pub fn new(kernel: impl Into<Extents>) -> Self {
-        Self::over(Window::new(kernel))
+        Self::with_window(Window::new(kernel))
     }
 
     /// A convolution over a configured [`Window`].
-    pub fn over(window: Window) -> Self {
+    pub fn with_window(window: Window) -> Self {
         Self {
             window,
             groups: 1,
@@ -193,7 +193,7 @@ impl Conv {
     /// Convolves `x` with the filters `w`; a bias has one number per filter.
     pub fn forward(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let plan = self.plan(x.device(), x.dtype(), x.dims(), w.dims())?;
-        self.forward_as(&plan, x, w, bias, None)
+        self.forward_with_plan(&plan, x, w, bias, None)
     }
 
     /// Convolves and adds a residual with the dimensions of the output.
@@ -205,11 +205,11 @@ impl Conv {
         residual: &Tensor,
     ) -> Result<Tensor> {
         let plan = self.plan(x.device(), x.dtype(), x.dims(), w.dims())?;
-        self.forward_as(&plan, x, w, bias, Some(residual))
+        self.forward_with_plan(&plan, x, w, bias, Some(residual))
     }
 
     /// Convolves according to a plan.
-    pub fn forward_as(
+    pub fn forward_with_plan(
         &self,
         plan: &ConvPlan,
         x: &Tensor,
@@ -235,11 +235,16 @@ impl Conv {
     /// The data gradient: with respect to an input of dimensions `dims`.
     pub fn backward_data(&self, dy: &Tensor, w: &Tensor, dims: &[usize]) -> Result<Tensor> {
         let plan = self.plan_backward_data(dy.device(), dy.dtype(), dims, w.dims())?;
-        self.backward_data_as(&plan, dy, w)
+        self.backward_data_with_plan(&plan, dy, w)
     }
 
     /// The data gradient, computed according to a plan.
-    pub fn backward_data_as(&self, plan: &ConvPlan, dy: &Tensor, w: &Tensor) -> Result<Tensor> {
+    pub fn backward_data_with_plan(
+        &self,
+        plan: &ConvPlan,
+        dy: &Tensor,
+        w: &Tensor,
+    ) -> Result<Tensor> {
         run::backward(self, plan, Pass::Data, &[dy, w])
     }
 
@@ -264,11 +269,16 @@ impl Conv {
     pub fn backward_filter(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
         let w = self.filter_dims(dy.dims(), x.dims())?;
         let plan = self.plan_backward_filter(dy.device(), dy.dtype(), x.dims(), &w)?;
-        self.backward_filter_as(&plan, dy, x)
+        self.backward_filter_with_plan(&plan, dy, x)
     }
 
     /// The weight gradient, computed according to a plan.
-    pub fn backward_filter_as(&self, plan: &ConvPlan, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
+    pub fn backward_filter_with_plan(
+        &self,
+        plan: &ConvPlan,
+        dy: &Tensor,
+        x: &Tensor,
+    ) -> Result<Tensor> {
         run::backward(self, plan, Pass::Filter, &[dy, x])
     }
 
@@ -285,11 +295,11 @@ impl Conv {
     /// The bias gradient: for each filter the sum of `dy` over all windows.
     pub fn backward_bias(&self, dy: &Tensor) -> Result<Tensor> {
         let plan = self.plan_backward_bias(dy.device(), dy.dtype(), dy.dims())?;
-        self.backward_bias_as(&plan, dy)
+        self.backward_bias_with_plan(&plan, dy)
     }
 
     /// The bias gradient, computed according to a plan.
-    pub fn backward_bias_as(&self, plan: &ConvPlan, dy: &Tensor) -> Result<Tensor> {
+    pub fn backward_bias_with_plan(&self, plan: &ConvPlan, dy: &Tensor) -> Result<Tensor> {
         run::backward(self, plan, Pass::Bias, &[dy])
     }
 }

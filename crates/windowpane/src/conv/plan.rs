@@ -227,10 +227,13 @@ impl ConvPlan {
             #[cfg(feature = "kernels")]
             Choice::Kernel(plan) => rows.extend([
                 ("computed in", plan.layout.to_string()),
-                ("factors", plan.factors(&self.problem, self.request()).into()),
-                ("units", plan.units.to_string()),
-                ("unit's outputs", if plan.runs { "a run" } else { "strided" }.into()),
-                ("splits", plan.splits.to_string()),
+                ("operands", plan.factors(&self.problem, self.request()).into()),
+                ("threads per block", plan.units.to_string()),
+                (
+                    "a thread's outputs",
+                    if plan.contiguous { "contiguous" } else { "strided" }.into(),
+                ),
+                ("split-K", plan.splits.to_string()),
             ]),
         }
         rows.push(("workspace", format!("{} B", self.workspace())));

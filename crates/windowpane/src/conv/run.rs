@@ -8,7 +8,7 @@ use super::choice::dims;
 use super::plan::{Choice, ConvPlan};
 use super::{Conv, ConvAlgorithm};
 use crate::element::{Element, sealed::Sealed, with_float};
-use crate::spare::Spare;
+use crate::output_reuse::Spare;
 use crate::tensor::element_slice;
 use crate::{Error, Result, Tensor};
 
@@ -219,7 +219,7 @@ fn shapes_what_is_computed(conv: &Conv, pass: Pass) -> Conv {
     let Conv { window, groups, layout, filter_layout, padding_mode, precision, .. } = *conv;
     match pass {
         Pass::Bias => Conv::new([1]).layout(layout),
-        _ => Conv::over(window)
+        _ => Conv::with_window(window)
             .groups(groups)
             .layout(layout)
             .filter_layout(filter_layout)
@@ -289,7 +289,7 @@ mod kernels {
             // An empty batch needs no launch; a sum over it is 0.
             return Tensor::from_bytes(&plan.device, plan.dtype, &vec![0; bytes], dims);
         };
-        crate::turns::check_convolution(&plan.device, plan.pass, &plan.problem, kernel)?;
+        crate::loop_limit::check_convolution(&plan.device, plan.pass, &plan.problem, kernel)?;
         let out = spare.take(client, bytes);
         let second = rest.first().map_or(*first, |(_, handle)| handle);
         let sources: Vec<_> = inputs.iter().copied().chain(bias).chain(residual).collect();
@@ -311,7 +311,7 @@ mod kernels {
             Pass::Bias => Operands::Bias { dy: first, db: &out },
         };
         launch(target, &plan.problem, plan.dtype, plan.conv.precision, kernel, operands)
-            .map_err(|reason| plan.device.refuses_conv(reason))?;
+            .map_err(|reason| plan.device.refuses(reason))?;
         let shapes: Vec<_> = inputs.iter().map(|input| input.dims()).collect();
         let work = format!("{} of {} {shapes:?}", plan.pass.name(), plan.dtype);
         Ok(Tensor::on_device(&plan.device, plan.dtype, dims, out, work).doubted_with(&sources))

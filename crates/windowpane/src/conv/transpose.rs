@@ -57,8 +57,8 @@ impl ConvTranspose {
     }
 
     /// A transposed convolution over a configured [`Window`].
-    pub fn over(window: Window) -> Self {
-        Conv::over(window).into()
+    pub fn with_window(window: Window) -> Self {
+        Conv::with_window(window).into()
     }
 
     option_methods!(conv);
@@ -117,18 +117,18 @@ impl ConvTranspose {
     /// Convolves `x` with the filters `w`; a bias has one number for each channel of the output.
     pub fn forward(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let plan = self.plan(x.device(), x.dtype(), x.dims(), w.dims())?;
-        self.forward_as(&plan, x, w, bias)
+        self.forward_with_plan(&plan, x, w, bias)
     }
 
     /// Convolves according to a plan.
-    pub fn forward_as(
+    pub fn forward_with_plan(
         &self,
         plan: &ConvPlan,
         x: &Tensor,
         w: &Tensor,
         bias: Option<&Tensor>,
     ) -> Result<Tensor> {
-        let y = self.conv.backward_data_as(plan, x, w)?;
+        let y = self.conv.backward_data_with_plan(plan, x, w)?;
         if bias.is_none() && self.activation == Activation::None {
             return Ok(y);
         }

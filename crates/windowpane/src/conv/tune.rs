@@ -91,7 +91,7 @@ impl<'a> Search<'a> {
     /// Measures a new plan if it respects the options. A plan that does not run is not a candidate.
     fn try_plan(&mut self, plan: Plan) {
         let known = self.seen.contains(&plan) || self.seen.len() >= MOST_PLANS;
-        if known || !self.keeps_wishes(&plan) {
+        if known || !self.keeps_options(&plan) {
             return;
         }
         if let Err(error) = self.measure(plan) {
@@ -101,10 +101,10 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn keeps_wishes(&self, plan: &Plan) -> bool {
+    fn keeps_options(&self, plan: &Plan) -> bool {
         let conv = &self.plan.conv;
         let candidate = self.with(*plan);
-        conv.algorithm.is_none_or(|wished| wished == candidate.algorithm())
+        conv.algorithm.is_none_or(|asked| asked == candidate.algorithm())
             && plan.tile().is_none_or(|tile| conv.tiling.over(tile) == tile)
             && (plan.tile().is_some() || conv.tiling == Tiling::default())
     }

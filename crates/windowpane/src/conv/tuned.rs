@@ -24,7 +24,7 @@ use crate::Device;
 /// let plan = plan.tune()?; // measures, and remembers
 ///
 /// let text = Tuned::all().to_string(); // to be written to a file, and in another process:
-/// text.parse::<Tuned>()?.remember();
+/// text.parse::<Tuned>()?.apply();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -69,7 +69,7 @@ impl Tuned {
     }
 
     /// Makes plans in this process use this table, and earlier choices for problems it does not contain.
-    pub fn remember(self) {
+    pub fn apply(self) {
         let mut remembered = REMEMBERED.write().unwrap_or_else(PoisonError::into_inner);
         remembered.found.extend(self.found);
         GENERATION.fetch_add(1, Ordering::Release);
@@ -89,7 +89,7 @@ impl Tuned {
 #[cfg(feature = "kernels")]
 pub(super) fn remember(device: &Device, problem: String, found: Found) {
     let found = BTreeMap::from([((name_of(device), problem), found)]);
-    Tuned { found }.remember();
+    Tuned { found }.apply();
 }
 
 /// The choice for a problem, whose key is computed only if the table is not empty.

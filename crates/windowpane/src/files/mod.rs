@@ -153,6 +153,8 @@ mod tests {
         round_trip::<half::f16>(&numbers);
         round_trip::<half::bf16>(&numbers);
         round_trip::<i32>(&numbers);
+        round_trip::<i16>(&numbers);
+        round_trip::<u16>(&numbers);
         round_trip::<i8>(&numbers);
         round_trip::<u8>(&numbers);
     }

@@ -30,11 +30,13 @@ const LONGEST_HEADER: usize = 65_535;
 const ALIGNMENT: usize = 64;
 
 /// The types that NumPy and this crate share, as a header spells them.
-const TYPES: [(&str, DType); 6] = [
+const TYPES: [(&str, DType); 8] = [
     ("<f8", DType::F64),
     ("<f4", DType::F32),
     ("<f2", DType::F16),
     ("<i4", DType::I32),
+    ("<i2", DType::I16),
+    ("<u2", DType::U16),
     ("|i1", DType::I8),
     ("|u1", DType::U8),
 ];
@@ -78,7 +80,7 @@ impl Tensor {
             return Err(file_error(
                 path,
                 format!(
-                    "holds {descr}; save it as little-endian float64, 32, 16, int32, int8 or uint8"
+                    "holds {descr}; save it as little-endian float64, 32, 16, int32, 16, 8, uint16 or uint8"
                 ),
             ));
         };

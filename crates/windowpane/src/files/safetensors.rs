@@ -17,12 +17,14 @@ use crate::{Device, Error, Result, Tensor};
 const LONGEST_HEADER: u64 = 100_000_000;
 
 /// The types that the format and this crate share.
-const TYPES: [(Dtype, DType); 7] = [
+const TYPES: [(Dtype, DType); 9] = [
     (Dtype::F64, DType::F64),
     (Dtype::F32, DType::F32),
     (Dtype::F16, DType::F16),
     (Dtype::BF16, DType::BF16),
     (Dtype::I32, DType::I32),
+    (Dtype::I16, DType::I16),
+    (Dtype::U16, DType::U16),
     (Dtype::I8, DType::I8),
     (Dtype::U8, DType::U8),
 ];

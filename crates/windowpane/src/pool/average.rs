@@ -5,7 +5,7 @@ use windowpane_geometry::{DType, Divisor, Extents, Layout, Padding, Rounding, Wi
 use super::choice::plan;
 use super::run::{run, run_backward};
 use super::{Operator, Options};
-use crate::{Algorithm, Device, Plan, Result, Tensor};
+use crate::{Device, PoolAlgorithm, PoolPlan, Result, Tensor};
 
 /// The methods of both; the type has `with`, which makes it from options, and `own_divisor`. `$of` begins the sentences of
 /// their documentation.
@@ -17,8 +17,8 @@ macro_rules! sum_methods {
         }
 
         #[doc = concat!($of, " pooling over a configured [`Window`](crate::Window).")]
-        pub fn over(window: Window) -> Self {
-            Self::with(Options::over(window))
+        pub fn with_window(window: Window) -> Self {
+            Self::with(Options::with_window(window))
         }
 
         #[doc = concat!($of, " pooling to an output of the given size, for any input: window `o` of `O` covers")]
@@ -27,7 +27,7 @@ macro_rules! sum_methods {
         /// Stride, dilation, padding and rounding follow from that; setting one of them is an error when
         /// the pooling is applied.
         pub fn adaptive(output: impl Into<Extents>) -> Self {
-            Self::with(Options::over(Window::adaptive(output)))
+            Self::with(Options::with_window(Window::adaptive(output)))
         }
 
         #[doc = concat!($of, " pooling with one window over the whole input, for any size and rank.")]
@@ -38,33 +38,33 @@ macro_rules! sum_methods {
         option_methods!();
 
         /// Plans [`forward`](Self::forward) without running it.
-        pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+        pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<PoolPlan> {
             plan(&self.options, Operator::Average(self.own_divisor()), device, dtype, dims)
         }
 
         /// Pools.
         pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-            self.forward_as(&self.plan(x.device(), x.dtype(), x.dims())?, x)
+            self.forward_with_plan(&self.plan(x.device(), x.dtype(), x.dims())?, x)
         }
 
         /// Pools according to a plan.
-        pub fn forward_as(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
+        pub fn forward_with_plan(&self, plan: &PoolPlan, x: &Tensor) -> Result<Tensor> {
             Ok(run(&self.options, Operator::Average(self.own_divisor()), plan, x)?.0)
         }
 
         /// Plans [`backward`](Self::backward); `dims` are the dimensions of the input.
-        pub fn plan_backward(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+        pub fn plan_backward(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<PoolPlan> {
             plan(&self.options, Operator::AverageBackward(self.own_divisor()), device, dtype, dims)
         }
 
         /// The gradient with respect to an input of dimensions `dims`: each element of `dy` is divided by what its
         /// window's sum is divided by, and added to every tap of the window.
         pub fn backward(&self, dy: &Tensor, dims: &[usize]) -> Result<Tensor> {
-            self.backward_as(&self.plan_backward(dy.device(), dy.dtype(), dims)?, dy)
+            self.backward_with_plan(&self.plan_backward(dy.device(), dy.dtype(), dims)?, dy)
         }
 
         /// The gradient, computed according to a plan.
-        pub fn backward_as(&self, plan: &Plan, dy: &Tensor) -> Result<Tensor> {
+        pub fn backward_with_plan(&self, plan: &PoolPlan, dy: &Tensor) -> Result<Tensor> {
             let operator = Operator::AverageBackward(self.own_divisor());
             run_backward(&self.options, operator, plan, dy, None)
         }

@@ -5,11 +5,11 @@ use windowpane_reference::pool as reference;
 
 use super::{Operator, Options};
 use crate::plan::Choice;
-use crate::{Algorithm, Device, Error, Plan, Result};
+use crate::{Device, Error, PoolAlgorithm, PoolPlan, Result};
 
 /// Everything that the choice of a kernel depends on besides the device.
 #[cfg(feature = "kernels")]
-pub(crate) type Key = (Operator, Option<Algorithm>, DType, Pooling);
+pub(crate) type Key = (Operator, Option<PoolAlgorithm>, DType, Pooling);
 
 /// Plans an operator on tensors with these dimensions.
 pub(super) fn plan(
@@ -18,7 +18,7 @@ pub(super) fn plan(
     device: &Device,
     dtype: DType,
     dims: &[usize],
-) -> Result<Plan> {
+) -> Result<PoolPlan> {
     let pooling = options.pooling(Shape::from_dims(dims, options.layout)?)?;
     plan_pooling(options, operator, device, dtype, pooling)
 }
@@ -30,11 +30,11 @@ pub(super) fn plan_pooling(
     device: &Device,
     dtype: DType,
     pooling: Pooling,
-) -> Result<Plan> {
+) -> Result<PoolPlan> {
     device.require(dtype)?;
     operator.check(&pooling, dtype)?;
     let choice = choose(options, operator, device, dtype, &pooling)?;
-    Ok(Plan { device: device.clone(), operator, pooling, dtype, choice })
+    Ok(PoolPlan { device: device.clone(), operator, pooling, dtype, choice })
 }
 
 fn choose(
@@ -53,13 +53,21 @@ fn choose(
     }
     let _ = dtype;
     match options.algorithm {
-        Some(Algorithm::Direct) => Ok(Choice::Host(Algorithm::Direct)),
-        Some(Algorithm::Sliding) if operator.slides() => Ok(Choice::Host(Algorithm::Sliding)),
-        Some(algorithm) => Err(Error::NoKernel { algorithm, device: device.clone() }),
-        None if !operator.slides() => Ok(Choice::Host(Algorithm::Direct)),
+        Some(PoolAlgorithm::Direct) => Ok(Choice::Host(PoolAlgorithm::Direct)),
+        Some(PoolAlgorithm::Sliding) if operator.slides() => {
+            Ok(Choice::Host(PoolAlgorithm::Sliding))
+        }
+        Some(algorithm) => {
+            let reason = match operator.slides() {
+                true => "it is computed by direct or sliding",
+                false => "it is computed by direct",
+            };
+            Err(no_kernel(algorithm, device, reason))
+        }
+        None if !operator.slides() => Ok(Choice::Host(PoolAlgorithm::Direct)),
         None => Ok(Choice::Host(match reference::choose(pooling) {
-            reference::Algorithm::Sliding => Algorithm::Sliding,
-            _ => Algorithm::Direct,
+            reference::Algorithm::Sliding => PoolAlgorithm::Sliding,
+            _ => PoolAlgorithm::Direct,
         })),
     }
 }
@@ -73,13 +81,13 @@ fn choose_kernel(
     dtype: DType,
     pooling: &Pooling,
 ) -> Result<windowpane_kernels::pool::Plan> {
-    use windowpane_kernels::{has_keys, has_powers, pool};
+    use windowpane_kernels::{PlanError, has_keys, has_powers, pool};
     let reduction = operator.reduction();
     let named = match options.algorithm {
         None => None,
         Some(algorithm) => {
-            let none = || Error::NoKernel { algorithm, device: device.clone() };
-            Some((algorithm.kernel().ok_or_else(none)?, none()))
+            let none = || no_kernel(algorithm, device, "it is an algorithm of `host`");
+            Some((algorithm.kernel().ok_or_else(none)?, algorithm))
         }
     };
     let planned = |kernel| match operator {
@@ -92,13 +100,13 @@ fn choose_kernel(
     };
     let plan = match (operator, named) {
         (Operator::Norm(p) | Operator::NormBackward(p), _) if !has_powers(client, p, dtype) => {
-            Err(pool::PlanError::NoPowers { dtype })
+            Err(PlanError::NoPowers { dtype })
         }
-        (Operator::Rank(_), _) if !has_keys(client, dtype) => {
-            Err(pool::PlanError::NoKeys { dtype })
-        }
-        (_, Some((kernel, none))) => match planned(kernel) {
-            Err(pool::PlanError::NotFor { .. }) => return Err(none),
+        (Operator::Rank(_), _) if !has_keys(client, dtype) => Err(PlanError::NoRanks { dtype }),
+        (_, Some((kernel, algorithm))) => match planned(kernel) {
+            Err(PlanError::NotApplicable { reason, .. }) => {
+                return Err(no_kernel(algorithm, device, reason));
+            }
             plan => plan,
         },
         (Operator::Unpool(base) | Operator::UnpoolBackward(base), None) => {
@@ -113,6 +121,11 @@ fn choose_kernel(
         _ => pool::Plan::new(pooling, reduction, dtype, capabilities),
     };
     let plan = plan.map_err(|reason| device.refuses(reason))?;
-    crate::turns::check_pooling(device, operator, pooling, &plan)?;
+    crate::loop_limit::check_pooling(device, operator, pooling, &plan)?;
     Ok(plan)
+}
+
+fn no_kernel(algorithm: PoolAlgorithm, device: &Device, reason: &str) -> Error {
+    let (algorithm, device) = (algorithm.to_string(), device.clone());
+    Error::NoKernel { algorithm, device, reason: reason.into() }
 }

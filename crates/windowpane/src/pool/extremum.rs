@@ -5,7 +5,7 @@ use windowpane_geometry::{DType, Extents, Extremum, IndexBase, Layout, Padding, 
 use super::choice::plan;
 use super::run::{run, run_backward};
 use super::{Operator, Options};
-use crate::{Algorithm, Device, Plan, Result, Tensor};
+use crate::{Device, PoolAlgorithm, PoolPlan, Result, Tensor};
 
 /// Declares the pooling of an extremum; `$of` begins the sentences of its documentation.
 macro_rules! extremum_pool {
@@ -38,8 +38,8 @@ macro_rules! extremum_pool {
             }
 
             #[doc = concat!($of, " pooling over a configured [`Window`](crate::Window).")]
-            pub fn over(window: Window) -> Self {
-                Self::with(Options::over(window))
+            pub fn with_window(window: Window) -> Self {
+                Self::with(Options::with_window(window))
             }
 
             #[doc = concat!($of, " pooling to an output of the given size, for any input: window `o` of `O` covers")]
@@ -48,7 +48,7 @@ macro_rules! extremum_pool {
             /// Stride, dilation, padding and rounding follow from that; setting one of them is an error when
             /// the pooling is applied.
             pub fn adaptive(output: impl Into<Extents>) -> Self {
-                Self::with(Options::over(Window::adaptive(output)))
+                Self::with(Options::with_window(Window::adaptive(output)))
             }
 
             #[doc = concat!($of, " pooling with one window over the whole input, for any size and rank.")]
@@ -65,7 +65,7 @@ macro_rules! extremum_pool {
             }
 
             /// Plans [`forward`](Self::forward) without running it.
-            pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+            pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<PoolPlan> {
                 plan(&self.options, Self::FORWARD, device, dtype, dims)
             }
 
@@ -75,31 +75,31 @@ macro_rules! extremum_pool {
                 device: &Device,
                 dtype: DType,
                 dims: &[usize],
-            ) -> Result<Plan> {
+            ) -> Result<PoolPlan> {
                 plan(&self.options, self.indexed(), device, dtype, dims)
             }
 
             /// Pools.
             pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-                self.forward_as(&self.plan(x.device(), x.dtype(), x.dims())?, x)
+                self.forward_with_plan(&self.plan(x.device(), x.dtype(), x.dims())?, x)
             }
 
             /// Pools and returns the index of each result in the input; [`index_base`](Self::index_base) sets what it
             /// counts.
             pub fn forward_with_indices(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
                 let plan = self.plan_with_indices(x.device(), x.dtype(), x.dims())?;
-                self.forward_with_indices_as(&plan, x)
+                self.forward_with_indices_with_plan(&plan, x)
             }
 
             /// Pools according to a plan.
-            pub fn forward_as(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
+            pub fn forward_with_plan(&self, plan: &PoolPlan, x: &Tensor) -> Result<Tensor> {
                 Ok(run(&self.options, Self::FORWARD, plan, x)?.0)
             }
 
             /// Pools according to a plan and returns the index of each result.
-            pub fn forward_with_indices_as(
+            pub fn forward_with_indices_with_plan(
                 &self,
-                plan: &Plan,
+                plan: &PoolPlan,
                 x: &Tensor,
             ) -> Result<(Tensor, Tensor)> {
                 let (y, indices) = run(&self.options, self.indexed(), plan, x)?;
@@ -112,7 +112,7 @@ macro_rules! extremum_pool {
                 device: &Device,
                 dtype: DType,
                 dims: &[usize],
-            ) -> Result<Plan> {
+            ) -> Result<PoolPlan> {
                 plan(&self.options, self.gradient(), device, dtype, dims)
             }
 
@@ -125,13 +125,13 @@ macro_rules! extremum_pool {
                 dims: &[usize],
             ) -> Result<Tensor> {
                 let plan = self.plan_backward(dy.device(), dy.dtype(), dims)?;
-                self.backward_as(&plan, dy, winners)
+                self.backward_with_plan(&plan, dy, winners)
             }
 
             /// The gradient, computed according to a plan.
-            pub fn backward_as(
+            pub fn backward_with_plan(
                 &self,
-                plan: &Plan,
+                plan: &PoolPlan,
                 dy: &Tensor,
                 winners: &Tensor,
             ) -> Result<Tensor> {

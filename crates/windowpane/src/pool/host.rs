@@ -8,12 +8,12 @@ use super::Operator;
 use super::run::dims;
 use crate::element::{Element, HostBuffer, sealed::Sealed, with_element};
 use crate::tensor::element_slice;
-use crate::{Algorithm, Plan, Result, Tensor};
+use crate::{PoolAlgorithm, PoolPlan, Result, Tensor};
 
 pub(super) fn run_on_host(
     operator: Operator,
-    algorithm: Algorithm,
-    plan: &Plan,
+    algorithm: PoolAlgorithm,
+    plan: &PoolPlan,
     x: &Tensor,
 ) -> (Tensor, Option<Tensor>) {
     let buffer = x.host_buffer().expect("a tensor on host has its elements there");
@@ -28,13 +28,13 @@ pub(super) fn run_on_host(
 
 fn pool_slice<T: Element + Ranked>(
     operator: Operator,
-    algorithm: Algorithm,
+    algorithm: PoolAlgorithm,
     pooling: &Pooling,
     x: &[T],
 ) -> (Vec<T>, Option<Vec<i32>>) {
     use reference::{direct, extremum, extremum_with_indices, prefix};
     let algorithm = match algorithm {
-        Algorithm::Sliding => reference::Algorithm::Sliding,
+        PoolAlgorithm::Sliding => reference::Algorithm::Sliding,
         _ => reference::Algorithm::Direct,
     };
     match operator {
@@ -62,7 +62,7 @@ fn pool_slice<T: Element + Ranked>(
 
 pub(super) fn backward_on_host(
     operator: Operator,
-    plan: &Plan,
+    plan: &PoolPlan,
     dy: &Tensor,
     winners: Option<&Tensor>,
 ) -> Result<Tensor> {

@@ -5,7 +5,7 @@ use windowpane_geometry::{DType, Exponent, Extents, Layout, Padding, Rounding, W
 use super::choice::plan;
 use super::run::{run, run_lp_backward};
 use super::{Operator, Options};
-use crate::{Algorithm, Device, Plan, Result, Tensor};
+use crate::{Device, PoolAlgorithm, PoolPlan, Result, Tensor};
 
 /// Lp pooling: the norm of each window, `(Σ|x|^p)^(1/p)`.
 ///
@@ -35,8 +35,8 @@ impl LpPool {
     }
 
     /// Lp pooling over a configured [`Window`](crate::Window).
-    pub fn over(p: impl Into<f64>, window: Window) -> Self {
-        Self { options: Options::over(window), p: Exponent::new(p) }
+    pub fn with_window(p: impl Into<f64>, window: Window) -> Self {
+        Self { options: Options::with_window(window), p: Exponent::new(p) }
     }
 
     /// Lp pooling to an output of the given size, for any input: window `o` of `O` covers
@@ -45,7 +45,7 @@ impl LpPool {
     /// Stride, dilation, padding and rounding follow from that; setting one of them is an error when
     /// the pooling is applied.
     pub fn adaptive(p: impl Into<f64>, output: impl Into<Extents>) -> Self {
-        Self { options: Options::over(Window::adaptive(output)), p: Exponent::new(p) }
+        Self { options: Options::with_window(Window::adaptive(output)), p: Exponent::new(p) }
     }
 
     /// Lp pooling with one window over the whole input, for any size and rank.
@@ -64,22 +64,22 @@ impl LpPool {
     option_methods!();
 
     /// Plans [`forward`](Self::forward) without running it.
-    pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+    pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<PoolPlan> {
         plan(&self.options, Operator::Norm(self.p), device, dtype, dims)
     }
 
     /// Pools.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.forward_as(&self.plan(x.device(), x.dtype(), x.dims())?, x)
+        self.forward_with_plan(&self.plan(x.device(), x.dtype(), x.dims())?, x)
     }
 
     /// Pools according to a plan.
-    pub fn forward_as(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
+    pub fn forward_with_plan(&self, plan: &PoolPlan, x: &Tensor) -> Result<Tensor> {
         Ok(run(&self.options, Operator::Norm(self.p), plan, x)?.0)
     }
 
     /// Plans [`backward`](Self::backward); `dims` are the dimensions of the input.
-    pub fn plan_backward(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+    pub fn plan_backward(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<PoolPlan> {
         plan(&self.options, Operator::NormBackward(self.p), device, dtype, dims)
     }
 
@@ -98,11 +98,11 @@ impl LpPool {
     /// # Ok::<(), windowpane::Error>(())
     /// ```
     pub fn backward(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
-        self.backward_as(&self.plan_backward(x.device(), x.dtype(), x.dims())?, dy, x)
+        self.backward_with_plan(&self.plan_backward(x.device(), x.dtype(), x.dims())?, dy, x)
     }
 
     /// The gradient, computed according to a plan.
-    pub fn backward_as(&self, plan: &Plan, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
+    pub fn backward_with_plan(&self, plan: &PoolPlan, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
         run_lp_backward(&self.options, self.p, plan, dy, x)
     }
 }

@@ -10,7 +10,7 @@ pub(crate) use run::run_again;
 
 use windowpane_geometry::{Extents, Layout, Pooling, Shape, Window};
 
-use crate::{Algorithm, Result};
+use crate::{PoolAlgorithm, Result};
 #[cfg(feature = "kernels")]
 pub(crate) use choice::Key;
 
@@ -19,22 +19,22 @@ pub(crate) use choice::Key;
 struct Options {
     window: Window,
     layout: Layout,
-    algorithm: Option<Algorithm>,
+    algorithm: Option<PoolAlgorithm>,
 }
 
 impl Options {
     /// By default the stride is the kernel, so that windows do not overlap.
     fn new(kernel: Extents) -> Self {
-        Self::over(Window::new(kernel).stride(kernel))
+        Self::with_window(Window::new(kernel).stride(kernel))
     }
 
-    fn over(window: Window) -> Self {
+    fn with_window(window: Window) -> Self {
         Self { window, layout: Layout::default(), algorithm: None }
     }
 
     /// One window over the whole input, for any rank.
     fn global() -> Self {
-        Self::over(Window::adaptive(1))
+        Self::with_window(Window::adaptive(1))
     }
 
     /// Applies the window to an input.
@@ -78,7 +78,7 @@ macro_rules! option_methods {
         }
 
         /// Forces an algorithm instead of the automatic choice.
-        pub fn algorithm(mut self, algorithm: impl Into<Option<Algorithm>>) -> Self {
+        pub fn algorithm(mut self, algorithm: impl Into<Option<PoolAlgorithm>>) -> Self {
             self.options.algorithm = algorithm.into();
             self
         }

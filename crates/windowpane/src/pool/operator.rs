@@ -79,8 +79,13 @@ impl Operator {
         if let Self::Rank(rank) = self {
             rank.check()?;
         }
-        let takes_integers = matches!(self, Self::Extremum(..) | Self::Rank(_) | Self::Unpool(_));
-        if !takes_integers && !dtype.is_float() {
+        let takes = match self {
+            Self::Extremum(..) | Self::Rank(_) | Self::Unpool(_) => true,
+            // Sums of these are exact in 32 bits.
+            Self::Average(_) => dtype != DType::I32,
+            _ => dtype.is_float(),
+        };
+        if !takes {
             return Err(Error::NotForIntegers { operator: self.name(), dtype });
         }
         Ok(())

@@ -5,7 +5,7 @@ use windowpane_geometry::{DType, Extents, Layout, Padding, Rank, Rounding, Windo
 use super::choice::plan;
 use super::run::run;
 use super::{Operator, Options};
-use crate::{Algorithm, Device, Plan, Result, Tensor};
+use crate::{Device, PoolAlgorithm, PoolPlan, Result, Tensor};
 
 /// The methods of both, which have the fields `options` and `rank`.
 macro_rules! rank_methods {
@@ -13,17 +13,17 @@ macro_rules! rank_methods {
         option_methods!();
 
         /// Plans [`forward`](Self::forward) without running it.
-        pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+        pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<PoolPlan> {
             plan(&self.options, Operator::Rank(self.rank), device, dtype, dims)
         }
 
         /// Pools.
         pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-            self.forward_as(&self.plan(x.device(), x.dtype(), x.dims())?, x)
+            self.forward_with_plan(&self.plan(x.device(), x.dtype(), x.dims())?, x)
         }
 
         /// Pools according to a plan.
-        pub fn forward_as(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
+        pub fn forward_with_plan(&self, plan: &PoolPlan, x: &Tensor) -> Result<Tensor> {
             Ok(run(&self.options, Operator::Rank(self.rank), plan, x)?.0)
         }
     };
@@ -60,8 +60,8 @@ impl MedianPool {
     }
 
     /// Median pooling over a configured [`Window`](crate::Window).
-    pub fn over(window: Window) -> Self {
-        Self::with(Options::over(window))
+    pub fn with_window(window: Window) -> Self {
+        Self::with(Options::with_window(window))
     }
 
     /// Median pooling to an output of the given size, for any input: window `o` of `O` covers
@@ -70,7 +70,7 @@ impl MedianPool {
     /// Stride, dilation, padding and rounding follow from that; setting one of them is an error when the pooling is
     /// applied.
     pub fn adaptive(output: impl Into<Extents>) -> Self {
-        Self::with(Options::over(Window::adaptive(output)))
+        Self::with(Options::with_window(Window::adaptive(output)))
     }
 
     /// Median pooling with one window over the whole input, for any size and number of axes.
@@ -81,9 +81,9 @@ impl MedianPool {
     rank_methods!();
 }
 
-/// Rank pooling: the number of each window that a given number of others precede, from the smallest.
+/// Rank pooling: the k-th smallest number of each window, counted from 0.
 ///
-/// The [`Rank`] is a number of elements, or a fraction of those in the window. Padding has no numbers: of a window at
+/// The [`Rank`] is this k, or a fraction of the sorted window. Padding has no numbers: of a window at
 /// the border only those inside the input are counted. A window with NaN gives NaN, and one without any element, which
 /// padding can create, gives 0. There is no gradient.
 ///
@@ -111,13 +111,13 @@ impl RankPool {
     }
 
     /// Rank pooling over a configured [`Window`](crate::Window).
-    pub fn over(rank: impl Into<Rank>, window: Window) -> Self {
-        Self { options: Options::over(window), rank: rank.into() }
+    pub fn with_window(rank: impl Into<Rank>, window: Window) -> Self {
+        Self { options: Options::with_window(window), rank: rank.into() }
     }
 
     /// Rank pooling to an output of the given size, for any input: see [`MedianPool::adaptive`].
     pub fn adaptive(rank: impl Into<Rank>, output: impl Into<Extents>) -> Self {
-        Self { options: Options::over(Window::adaptive(output)), rank: rank.into() }
+        Self { options: Options::with_window(Window::adaptive(output)), rank: rank.into() }
     }
 
     /// Rank pooling with one window over the whole input, for any size and number of axes.

@@ -9,16 +9,16 @@ use super::{Operator, Options};
 #[cfg(feature = "kernels")]
 use crate::element::HostBuffer;
 use crate::element::{sealed::Sealed, with_element};
+use crate::output_reuse::Spare;
 use crate::plan::Choice;
-use crate::spare::Spare;
 use crate::tensor::element_slice;
-use crate::{Algorithm, Error, Plan, Result, Tensor};
+use crate::{Error, PoolAlgorithm, PoolPlan, Result, Tensor};
 
 /// The pooled tensor, and the indices if the operator returns them.
 pub(super) fn run(
     options: &Options,
     operator: Operator,
-    plan: &Plan,
+    plan: &PoolPlan,
     x: &Tensor,
 ) -> Result<(Tensor, Option<Tensor>)> {
     check_plan(options, operator, plan)?;
@@ -29,7 +29,7 @@ pub(super) fn run(
     not(feature = "kernels"),
     allow(unused_variables, unused_mut, reason = "only kernels write into spare memory")
 )]
-fn forward(plan: &Plan, x: &Tensor, spare: Spare) -> Result<(Tensor, Option<Tensor>)> {
+fn forward(plan: &PoolPlan, x: &Tensor, spare: Spare) -> Result<(Tensor, Option<Tensor>)> {
     check_tensor(plan, x, plan.dtype, plan.pooling.input())?;
     let _entered = span(plan).entered();
     match &plan.choice {
@@ -46,7 +46,7 @@ fn forward(plan: &Plan, x: &Tensor, spare: Spare) -> Result<(Tensor, Option<Tens
 pub(super) fn run_backward(
     options: &Options,
     operator: Operator,
-    plan: &Plan,
+    plan: &PoolPlan,
     dy: &Tensor,
     winners: Option<&Tensor>,
 ) -> Result<Tensor> {
@@ -58,7 +58,12 @@ pub(super) fn run_backward(
     not(feature = "kernels"),
     allow(unused_variables, unused_mut, reason = "only kernels write into spare memory")
 )]
-fn backward(plan: &Plan, dy: &Tensor, winners: Option<&Tensor>, spare: Spare) -> Result<Tensor> {
+fn backward(
+    plan: &PoolPlan,
+    dy: &Tensor,
+    winners: Option<&Tensor>,
+    spare: Spare,
+) -> Result<Tensor> {
     check_tensor(plan, dy, plan.dtype, plan.pooling.output())?;
     if let Some(winners) = winners {
         check_tensor(plan, winners, DType::I32, plan.pooling.output())?;
@@ -75,7 +80,11 @@ fn backward(plan: &Plan, dy: &Tensor, winners: Option<&Tensor>, spare: Spare) ->
 }
 
 /// Runs a plan on its inputs, reusing the results of an earlier run.
-pub(crate) fn run_again(plan: &Plan, inputs: &[&Tensor], results: &mut Vec<Tensor>) -> Result<()> {
+pub(crate) fn run_again(
+    plan: &PoolPlan,
+    inputs: &[&Tensor],
+    results: &mut Vec<Tensor>,
+) -> Result<()> {
     let spare = Spare::of(results, &plan.device);
     *results = match (plan.operator, inputs) {
         (
@@ -101,7 +110,7 @@ pub(crate) fn run_again(plan: &Plan, inputs: &[&Tensor], results: &mut Vec<Tenso
     Ok(())
 }
 
-fn span(plan: &Plan) -> tracing::Span {
+fn span(plan: &PoolPlan) -> tracing::Span {
     tracing::debug_span!(
         "pool",
         operator = plan.operator.name(),
@@ -112,7 +121,7 @@ fn span(plan: &Plan) -> tracing::Span {
 }
 
 /// Refuses a plan that was made for another operator or other options.
-fn check_plan(options: &Options, operator: Operator, plan: &Plan) -> Result<()> {
+fn check_plan(options: &Options, operator: Operator, plan: &PoolPlan) -> Result<()> {
     let pooling = options.pooling(plan.pooling.input())?;
     if (plan.operator, plan.pooling) == (operator, pooling) {
         return Ok(());
@@ -131,7 +140,7 @@ fn check_plan(options: &Options, operator: Operator, plan: &Plan) -> Result<()> 
 }
 
 /// Refuses a tensor that the plan was not made for.
-fn check_tensor(plan: &Plan, tensor: &Tensor, dtype: DType, shape: Shape) -> Result<()> {
+fn check_tensor(plan: &PoolPlan, tensor: &Tensor, dtype: DType, shape: Shape) -> Result<()> {
     plan.device.require_alive()?;
     if *tensor.device() != plan.device {
         let found = tensor.device().clone();
@@ -146,7 +155,7 @@ fn check_tensor(plan: &Plan, tensor: &Tensor, dtype: DType, shape: Shape) -> Res
 }
 
 /// Refuses a pooling that does not fit in the memory of `host`, with all that the reference allocates.
-fn require_memory(plan: &Plan) -> Result<()> {
+fn require_memory(plan: &PoolPlan) -> Result<()> {
     let pooled = match plan.operator {
         Operator::Extremum(_, base) => Pooled::Max { indices: base.is_some() },
         Operator::Average(_) => Pooled::Average,
@@ -159,7 +168,7 @@ fn require_memory(plan: &Plan) -> Result<()> {
         Operator::UnpoolBackward(_) => Pooled::UnpoolBackward,
     };
     let algorithm = match plan.algorithm() {
-        Algorithm::Sliding => reference::Algorithm::Sliding,
+        PoolAlgorithm::Sliding => reference::Algorithm::Sliding,
         _ => reference::Algorithm::Direct,
     };
     let bytes = with_element!(plan.dtype, T => match pooled {
@@ -177,7 +186,7 @@ pub(super) fn dims(pooling: &Pooling, shape: Shape) -> Vec<usize> {
 fn run_kernel(
     operator: Operator,
     kernel: &windowpane_kernels::pool::Plan,
-    plan: &Plan,
+    plan: &PoolPlan,
     x: &Tensor,
     mut spare: Spare,
 ) -> Result<(Tensor, Option<Tensor>)> {
@@ -189,7 +198,7 @@ fn run_kernel(
         return Ok((empty(plan.dtype), with_indices.then(|| empty(DType::I32))));
     };
     let outputs = pooling.output().elements();
-    crate::turns::check_pooling(&plan.device, operator, pooling, kernel)?;
+    crate::loop_limit::check_pooling(&plan.device, operator, pooling, kernel)?;
     let output = spare.take(client, target.device.buffer_size(plan.dtype, outputs));
     let indices = with_indices.then(|| spare.take(client, outputs * DType::I32.size()));
     windowpane_kernels::pool::launch(
@@ -214,7 +223,7 @@ fn run_kernel(
 fn backward_kernel(
     operator: Operator,
     kernel: &windowpane_kernels::pool::Plan,
-    plan: &Plan,
+    plan: &PoolPlan,
     dy: &Tensor,
     winners: Option<&Tensor>,
     mut spare: Spare,
@@ -225,7 +234,7 @@ fn backward_kernel(
     let (Some(target), Some((client, gradient))) = (plan.device.target(), dy.memory()) else {
         return Ok(nothing(plan, plan.dtype, dims));
     };
-    crate::turns::check_pooling(&plan.device, operator, pooling, kernel)?;
+    crate::loop_limit::check_pooling(&plan.device, operator, pooling, kernel)?;
     let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
     let through = match operator {
         Operator::ExtremumBackward(_, base) => Gradient::Extremum(base),
@@ -254,7 +263,7 @@ fn backward_kernel(
 pub(super) fn run_lp_backward(
     options: &Options,
     p: Exponent,
-    plan: &Plan,
+    plan: &PoolPlan,
     dy: &Tensor,
     x: &Tensor,
 ) -> Result<Tensor> {
@@ -267,7 +276,7 @@ pub(super) fn run_lp_backward(
     allow(unused_variables, unused_mut, reason = "only kernels write into spare memory")
 )]
 fn norm_backward(
-    plan: &Plan,
+    plan: &PoolPlan,
     p: Exponent,
     dy: &Tensor,
     x: &Tensor,
@@ -286,7 +295,7 @@ fn norm_backward(
             else {
                 return Ok(nothing(plan, plan.dtype, dims));
             };
-            crate::turns::check_pooling(&plan.device, plan.operator, pooling, kernel)?;
+            crate::loop_limit::check_pooling(&plan.device, plan.operator, pooling, kernel)?;
             let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
             let buffers = [gradient, input, &dx];
             use windowpane_kernels::pool::launch_lp_backward;
@@ -312,7 +321,7 @@ fn norm_backward(
 pub(super) fn run_unpool(
     options: &Options,
     operator: Operator,
-    plan: &Plan,
+    plan: &PoolPlan,
     from: &Tensor,
     indices: &Tensor,
 ) -> Result<Tensor> {
@@ -324,7 +333,7 @@ pub(super) fn run_unpool(
     not(feature = "kernels"),
     allow(unused_variables, unused_mut, reason = "only kernels write into spare memory")
 )]
-fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Result<Tensor> {
+fn unpool(plan: &PoolPlan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Result<Tensor> {
     let (pooling, operator) = (&plan.pooling, plan.operator);
     let (base, shapes) = match operator {
         Operator::Unpool(base) => (base, [pooling.output(), pooling.input()]),
@@ -376,13 +385,13 @@ fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Res
 
 /// The result for an empty batch, which needs no launch.
 #[cfg(feature = "kernels")]
-fn nothing(plan: &Plan, dtype: DType, dims: Vec<usize>) -> Tensor {
+fn nothing(plan: &PoolPlan, dtype: DType, dims: Vec<usize>) -> Tensor {
     Tensor::on_host(&plan.device, dims, HostBuffer::from_bytes(dtype, &[]))
 }
 
 #[cfg(all(test, feature = "kernels"))]
 mod tests {
-    use crate::{DType, Device, MaxPool, Plan, Tensor};
+    use crate::{DType, Device, MaxPool, PoolPlan, Tensor};
 
     /// Where the results of a run are stored; `None` on `host`.
     fn places(results: &mut [Tensor]) -> Vec<*const ()> {
@@ -390,7 +399,7 @@ mod tests {
         handles.map(|handle| std::ptr::from_ref(handle.memory.descriptor()).cast()).collect()
     }
 
-    fn stays(plan: &Plan, inputs: &[&Tensor]) {
+    fn stays(plan: &PoolPlan, inputs: &[&Tensor]) {
         let mut results = Vec::new();
         plan.run(inputs, &mut results).unwrap();
         let first = places(&mut results);

@@ -5,7 +5,7 @@ use windowpane_geometry::{DType, Extents, IndexBase, Layout, Shape, Window};
 use super::choice::plan_pooling;
 use super::run::run_unpool;
 use super::{Operator, Options};
-use crate::{Device, Plan, Result, Tensor};
+use crate::{Device, PoolPlan, Result, Tensor};
 
 /// Max unpooling: writes maxima back to the positions they came from, into zeros.
 ///
@@ -50,23 +50,28 @@ impl MaxUnpool {
     }
 
     /// Plans [`forward`](Self::forward); `dims` are the dimensions of the pooled tensor.
-    pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+    pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<PoolPlan> {
         self.plan_as(Operator::Unpool(self.base), device, dtype, dims)
     }
 
     /// Unpools; `indices` has one `i32` for each element of `y`.
     pub fn forward(&self, y: &Tensor, indices: &Tensor) -> Result<Tensor> {
-        self.forward_as(&self.plan(y.device(), y.dtype(), y.dims())?, y, indices)
+        self.forward_with_plan(&self.plan(y.device(), y.dtype(), y.dims())?, y, indices)
     }
 
     /// Unpools according to a plan.
-    pub fn forward_as(&self, plan: &Plan, y: &Tensor, indices: &Tensor) -> Result<Tensor> {
+    pub fn forward_with_plan(
+        &self,
+        plan: &PoolPlan,
+        y: &Tensor,
+        indices: &Tensor,
+    ) -> Result<Tensor> {
         let options = self.options(y.dims())?;
         run_unpool(&options, Operator::Unpool(self.base), plan, y, indices)
     }
 
     /// Plans [`backward`](Self::backward); `dims` are the dimensions of the pooled tensor.
-    pub fn plan_backward(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+    pub fn plan_backward(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<PoolPlan> {
         self.plan_as(Operator::UnpoolBackward(self.base), device, dtype, dims)
     }
 
@@ -74,11 +79,16 @@ impl MaxUnpool {
     /// it was written to, and 0 if it was ignored or another element won that position.
     pub fn backward(&self, dx: &Tensor, indices: &Tensor) -> Result<Tensor> {
         let plan = self.plan_backward(dx.device(), dx.dtype(), indices.dims())?;
-        self.backward_as(&plan, dx, indices)
+        self.backward_with_plan(&plan, dx, indices)
     }
 
     /// The gradient, computed according to a plan.
-    pub fn backward_as(&self, plan: &Plan, dx: &Tensor, indices: &Tensor) -> Result<Tensor> {
+    pub fn backward_with_plan(
+        &self,
+        plan: &PoolPlan,
+        dx: &Tensor,
+        indices: &Tensor,
+    ) -> Result<Tensor> {
         let options = self.options(indices.dims())?;
         run_unpool(&options, Operator::UnpoolBackward(self.base), plan, dx, indices)
     }
@@ -89,7 +99,7 @@ impl MaxUnpool {
         device: &Device,
         dtype: DType,
         dims: &[usize],
-    ) -> Result<Plan> {
+    ) -> Result<PoolPlan> {
         let pooled = Shape::from_dims(dims, self.layout)?;
         let unpooled = pooled.with_space(self.output.of_rank(pooled.space().rank())?)?;
         let options = self.options(dims)?;
@@ -101,6 +111,6 @@ impl MaxUnpool {
     fn options(&self, dims: &[usize]) -> Result<Options> {
         let pooled = Shape::from_dims(dims, self.layout)?;
         let window = Window::adaptive(pooled.space());
-        Ok(Options { layout: self.layout, ..Options::over(window) })
+        Ok(Options { layout: self.layout, ..Options::with_window(window) })
     }
 }

@@ -2,10 +2,8 @@
 //! are refused.
 
 use cubecl::server::Handle;
-use windowpane::kernels::conv::{
-    Algorithm, Operands, Pass, Plan, PlanError, Request, Wish, launch,
-};
-use windowpane::kernels::{BufferError, Capabilities, Target};
+use windowpane::kernels::conv::{Algorithm, Operands, Pass, Plan, PlanOptions, Request, launch};
+use windowpane::kernels::{BufferError, Capabilities, PlanError, Target};
 use windowpane::{Activation, DType, Extents, FilterLayout, Layout, Precision, Window};
 use windowpane_geometry::{Convolution, Filter, Shape};
 
@@ -53,7 +51,7 @@ fn on_every_pass(
                 }
             };
             let request = Request { pass, dtype, precision };
-            let plan = Plan::new(&conv, request, Wish::default(), &capabilities).unwrap();
+            let plan = Plan::new(&conv, request, PlanOptions::default(), &capabilities).unwrap();
             let target = Target { client, device: &capabilities };
             let found = launch(target, &conv, dtype, precision, &plan, operands);
             check(pass, capabilities.offset_alignment, found);
@@ -180,8 +178,8 @@ fn a_plan_of_another_kind_is_refused_and_not_skipped() {
             let request = Request { pass, dtype, precision };
             let plan = |conv: &Convolution| {
                 let (algorithm, layout) = (Some(kernel), Some(conv.layout()));
-                let wish = Wish { algorithm, layout, ..Wish::default() };
-                Plan::new(conv, request, wish, &capabilities).ok()
+                let options = PlanOptions { algorithm, layout, ..PlanOptions::default() };
+                Plan::new(conv, request, options, &capabilities).ok()
             };
             let Some(made) = problems.iter().find_map(plan) else { continue };
             // In the layout that the plan computes in, so that there is nothing to transpose.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use windowpane::kernels::conv::Pass;
 use windowpane::kernels::device::profiles;
-use windowpane::kernels::{Capabilities, Target, conv, pool};
+use windowpane::kernels::{Capabilities, PlanError, Target, conv, pool};
 use windowpane::{
     Activation, Backend, DType, Device, Divisor, Element, Exponent, Extents, FilterLayout,
     IndexBase, Layout, Precision, Rank, Tensor, Window,
@@ -19,8 +19,8 @@ use windowpane_reference::pool::{
 };
 use windowpane_reference::{Total, conv as reference};
 use windowpane_testing::{
-    ConvCase, Fill, Flavour, PoolCase, Role, assert_same, assert_totals, executed, on_every_device,
-    proptest,
+    ConvCase, Fill, Flavour, PoolCase, Role, assert_same, assert_totals, assert_totals_tf32,
+    executed, on_every_device, proptest,
 };
 
 use crate::family::ranks;
@@ -58,8 +58,8 @@ on_every_device! {
 
     /// The same for convolutions and their gradients.
     fn convolution_plans_of_any_numbers_are_right_or_refused(device, case in (convolved(), numbers()); every asked in convolutions(device)) {
-        let ((case, numbers), (kernel, pass, dtype)) = (case, asked);
-        of_its_type!(dtype, check_convolution(device, &case, pass, kernel, &numbers))
+        let ((case, numbers), (kernel, request)) = (case, asked);
+        of_its_type!(request.dtype, check_convolution(device, &case, request, kernel, &numbers))
     }
 }
 
@@ -146,7 +146,7 @@ fn unpoolings(device: &Device) -> Vec<(bool, DType)> {
     })
 }
 
-fn convolutions(device: &Device) -> Vec<(conv::Algorithm, Pass, DType)> {
+fn convolutions(device: &Device) -> Vec<(conv::Algorithm, conv::Request)> {
     had(device, [DType::BF16, DType::F16], conv_kernels)
 }
 
@@ -181,34 +181,34 @@ fn pool_kernels(
     all.filter(|(kernel, dtype)| has(*kernel, *dtype)).collect()
 }
 
-/// The kernels that can compute a pass of a typical convolution.
-fn conv_kernels(device: &Capabilities, types: &[DType]) -> Vec<(conv::Algorithm, Pass, DType)> {
+/// The kernels that can compute a pass of a typical convolution, in these types and in tf32.
+fn conv_kernels(device: &Capabilities, types: &[DType]) -> Vec<(conv::Algorithm, conv::Request)> {
     let cases = typical_convolutions();
+    let strict = types.iter().map(|dtype| (*dtype, Precision::Strict));
+    let products: Vec<_> = strict.chain([(DType::F32, Precision::Tf32)]).collect();
     let passes = [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias];
+    let requests = passes.into_iter().flat_map(|pass| {
+        let request = move |(dtype, precision)| conv::Request { pass, dtype, precision };
+        products.iter().copied().map(request)
+    });
+    let requests: Vec<_> = requests.collect();
     let all = conv::Algorithm::ALL.into_iter();
-    let all = all.flat_map(|kernel| passes.map(|pass| (kernel, pass)));
-    let all = all.flat_map(|(kernel, pass)| types.iter().map(move |dtype| (kernel, pass, *dtype)));
-    let has = |(kernel, pass, dtype): &_| {
-        let mut cases = cases.iter();
-        cases.any(|case| conv_plan(case, *kernel, *pass, *dtype, device).is_some())
+    let all = all.flat_map(|kernel| requests.iter().map(move |request| (kernel, *request)));
+    let has = |(kernel, request): &_| {
+        cases.iter().any(|case| conv_plan(case, *kernel, *request, device).is_some())
     };
     all.filter(has).collect()
-}
-
-fn request(pass: Pass, dtype: DType) -> conv::Request {
-    conv::Request { pass, dtype, precision: Precision::Strict }
 }
 
 /// The plan of a convolution by a kernel, if it can compute it.
 fn conv_plan(
     case: &ConvCase,
     kernel: conv::Algorithm,
-    pass: Pass,
-    dtype: DType,
+    request: conv::Request,
     device: &Capabilities,
 ) -> Option<conv::Plan> {
-    let wish = conv::Wish { algorithm: Some(kernel), ..conv::Wish::default() };
-    conv::Plan::new(&case.problem(), request(pass, dtype), wish, device).ok()
+    let options = conv::PlanOptions { algorithm: Some(kernel), ..conv::PlanOptions::default() };
+    conv::Plan::new(&case.problem(), request, options, device).ok()
 }
 
 /// A number that a caller may write into a field of a plan, or none, which keeps the plan's own.
@@ -289,7 +289,7 @@ impl Fenced {
     }
 
     /// Checks that nothing in the buffer was written.
-    fn is_kept(&self, name: &str) -> Check {
+    fn is_captured(&self, name: &str) -> Check {
         let found = self.bytes()?;
         let changed = found.iter().zip(&self.before).position(|(found, before)| found != before);
         match changed {
@@ -339,11 +339,11 @@ impl Scratch {
 
 trait Kept {
     /// Checks that nothing around the scratch buffers was written.
-    fn is_kept(&self, client: &Client) -> Check;
+    fn is_captured(&self, client: &Client) -> Check;
 }
 
 impl Kept for Option<Scratch> {
-    fn is_kept(&self, client: &Client) -> Check {
+    fn is_captured(&self, client: &Client) -> Check {
         for (handle, side) in self.iter().flat_map(|it| it.0.iter().zip(["before", "after"])) {
             let found = client.read_one_unchecked(handle.clone());
             if let Some(at) = found.iter().position(|byte| *byte != CANARY) {
@@ -404,7 +404,7 @@ impl Operator {
 
 /// A plan with these numbers in its fields; none if that is the plan's own, which other properties are about.
 fn changed(
-    own: Result<pool::Plan, pool::PlanError>,
+    own: Result<pool::Plan, PlanError>,
     problem: &Pooling,
     numbers: &[Number; 10],
 ) -> Option<pool::Plan> {
@@ -417,14 +417,14 @@ fn changed(
 /// Writes numbers into the fields of the plan for windows of so many taps.
 fn change(plan: &mut pool::Plan, taps: usize, numbers: &[Number; 10]) {
     use pool::Config;
-    let [lanes, units, workspace, unrolled, runs, first, second, third, ..] = *numbers;
+    let [lanes, units, workspace, unrolled, contiguous, first, second, third, ..] = *numbers;
     let own = &mut plan.settings;
     own.lanes = lanes.unwrap_or(own.lanes);
     own.units = units.map_or(own.units, |units| units as u32);
     own.workspace = workspace.unwrap_or(own.workspace);
     // Drivers take a minute to compile hundreds of taps in a row.
     own.unrolled = is_even(unrolled.filter(|_| taps <= 64), own.unrolled);
-    own.runs = is_even(runs, own.runs);
+    own.contiguous = is_even(contiguous, own.contiguous);
     match &mut plan.config {
         Config::BlockReduce(own) => {
             own.team = first.map_or(own.team, |team| team as u32);
@@ -473,12 +473,12 @@ fn check_pooling<T: Element>(
     }
     executed(kernel.name(), dtype);
     let check = || {
-        scratch.is_kept(client)?;
-        x.is_kept("the input")?;
+        scratch.is_captured(client)?;
+        x.is_captured("the input")?;
         let found = y.written::<T>("the output")?;
         match operator {
             Operator::Extremum(which, None) => {
-                winners.is_kept("memory without a tensor")?;
+                winners.is_captured("memory without a tensor")?;
                 assert_same(&found, &extremum(which, Reference::Direct, &problem, &elements))
             }
             Operator::Extremum(which, Some(base)) => {
@@ -551,10 +551,10 @@ fn check_gradient<T: Element>(
     }
     executed(kernel.name(), dtype);
     let check = || {
-        scratch.is_kept(client)?;
-        x.is_kept("the input")?;
-        dy.is_kept("the output's gradient")?;
-        winners.is_kept("the indices")?;
+        scratch.is_captured(client)?;
+        x.is_captured("the input")?;
+        dy.is_captured("the output's gradient")?;
+        winners.is_captured("the indices")?;
         let totals = match operator {
             Operator::Extremum(_, base) => {
                 let base = base.unwrap_or_default();
@@ -608,9 +608,9 @@ fn check_unpooling<T: Element>(
     }
     executed(if is_gradient { "unpool's gradient" } else { "unpool" }, dtype);
     let check = || {
-        scratch.is_kept(client)?;
-        from.is_kept("the input")?;
-        winners.is_kept("the indices")?;
+        scratch.is_captured(client)?;
+        from.is_captured("the input")?;
+        winners.is_captured("the indices")?;
         assert_same(&to.written::<T>("the output")?, &expected)
     };
     by(&plan, check())
@@ -619,22 +619,23 @@ fn check_unpooling<T: Element>(
 fn check_convolution<T: Element>(
     device: &Device,
     case: &ConvCase,
-    pass: Pass,
+    request: conv::Request,
     kernel: conv::Algorithm,
     numbers: &[Number; 10],
 ) -> Check {
     let Some((client, capabilities)) = target(device) else { return Ok(()) };
-    let (problem, dtype) = (case.problem(), T::DTYPE);
-    let Some(own) = conv_plan(case, kernel, pass, dtype, &capabilities) else { return Ok(()) };
+    let conv::Request { pass, dtype, precision } = request;
+    let problem = case.problem();
+    let Some(own) = conv_plan(case, kernel, request, &capabilities) else { return Ok(()) };
     let mut plan = own;
-    let [units, splits, runs, numbers @ ..] = *numbers;
+    let [units, splits, contiguous, numbers @ ..] = *numbers;
     plan.units = units.map_or(plan.units, |units| units as u32);
     plan.splits = splits.unwrap_or(plan.splits);
-    plan.runs = is_even(runs, plan.runs);
+    plan.contiguous = is_even(contiguous, plan.contiguous);
     for (field, number) in tile_numbers(&mut plan.config).into_iter().zip(numbers) {
         *field = number.map_or(*field, |number| number as u32);
     }
-    if plan == own || plan.check(&problem, request(pass, dtype), &capabilities).is_err() {
+    if plan == own || plan.check(&problem, request, &capabilities).is_err() {
         return Ok(());
     }
     // The weight gradient may multiply it by the zeros of the padding: see `ConvCase::elements`.
@@ -669,16 +670,16 @@ fn check_convolution<T: Element>(
         _ => conv::Operands::Filter { dy: x, x: w, dw: &out.tensor },
     };
     let target = Target { client, device: &capabilities };
-    let scratch = Scratch::new(client, plan.workspace(&problem, request(pass, dtype)));
-    if conv::launch(target, &problem, dtype, Precision::Strict, &plan, operands).is_err() {
+    let scratch = Scratch::new(client, plan.workspace(&problem, request));
+    if conv::launch(target, &problem, dtype, precision, &plan, operands).is_err() {
         return Ok(());
     }
-    executed(format!("{kernel} {pass}"), dtype);
+    executed(format!("{kernel} {pass} {precision}"), dtype);
     let check = || {
-        scratch.is_kept(client)?;
+        scratch.is_captured(client)?;
         let names = ["the first input", "the second input", "the bias", "the residual"];
         for (fenced, name) in inputs.iter().zip(names) {
-            fenced.is_kept(name)?;
+            fenced.is_captured(name)?;
         }
         let totals: Vec<Total> = match pass {
             Pass::Forward => {
@@ -693,7 +694,11 @@ fn check_convolution<T: Element>(
             Pass::Bias => reference::bias_gradient_totals(&problem, &a),
             _ => reference::filter_gradient_totals(&problem, &a, &b),
         };
-        assert_totals(&out.written::<T>("the result")?, &totals)
+        let found = out.written::<T>("the result")?;
+        match precision {
+            Precision::Tf32 => assert_totals_tf32(&found, &totals),
+            _ => assert_totals(&found, &totals),
+        }
     };
     by(&plan, check())
 }
@@ -782,7 +787,7 @@ fn fences_find_what_is_wrong() {
             let [from, to] = [(&x, is_early[0]), (&y, is_early[1])]
                 .map(|(fenced, early)| if early { &fenced.whole } else { &fenced.tensor });
             pool::launch(target, &problem, reduction, DType::F32, &plan, [from, to], None).unwrap();
-            x.is_kept("the input").unwrap();
+            x.is_captured("the input").unwrap();
             let found = y.written::<f32>("the output")?;
             assert_totals(&found, &expected)
         };
@@ -795,11 +800,11 @@ fn fences_find_what_is_wrong() {
         let scratch = Scratch::new(client, 5000);
         let inside = client.read_one_unchecked(client.empty(5000));
         assert!(inside.iter().all(|byte| *byte == CANARY), "{device}");
-        scratch.is_kept(client).unwrap();
+        scratch.is_captured(client).unwrap();
         for side in &scratch.as_ref().unwrap().0 {
             let target = Target { client, device: &capabilities };
             windowpane::kernels::fill_random(target, DType::F32, side, 4, 1).unwrap();
-            assert!(scratch.is_kept(client).is_err(), "{device}");
+            assert!(scratch.is_captured(client).is_err(), "{device}");
         }
         let unwritten = Fenced::empty(&device, DType::F32, 16).unwrap();
         let unwritten = assert_totals(&unwritten.written::<f32>("it").unwrap(), &expected);

@@ -3,9 +3,9 @@
 use cubecl::client::Client;
 use cubecl::server::Handle;
 use windowpane::kernels::pool::{
-    Gradient, Output, Plan, PlanError, Reduction, Settings, launch, launch_backward,
+    Gradient, Output, Plan, Reduction, Settings, launch, launch_backward,
 };
-use windowpane::kernels::{BufferError, Capabilities, Target};
+use windowpane::kernels::{BufferError, Capabilities, PlanError, Target};
 use windowpane::{DType, Device, Divisor, Extents, IndexBase, Layout, Window};
 use windowpane_geometry::{Pooling, Shape};
 
@@ -143,7 +143,7 @@ fn a_plan_of_another_kind_is_refused_and_not_skipped() {
         let target = Target { client, device };
         let buffers = [&input, &output];
         let asked = launch(target, &pooling, reduction, DType::F32, &plan, buffers, Some(&indices));
-        assert!(matches!(asked, Err(PlanError::NotFor { .. })), "{asked:?}");
+        assert!(matches!(asked, Err(PlanError::NotApplicable { .. })), "{asked:?}");
     });
 }
 

@@ -117,7 +117,7 @@ fn recordings_do_the_work_again() {
         let mut again = fresh();
         let mut recording = device.record(|| twice(&mut again)).unwrap();
         // CubeCL's CPU runtime records nothing, and the host has no launches.
-        assert_eq!(recording.is_kept(), !device.uses_host_memory(), "{device}");
+        assert_eq!(recording.is_captured(), !device.uses_host_memory(), "{device}");
         for _ in 0..2 {
             recording.replay().unwrap();
         }
@@ -151,7 +151,7 @@ fn work_that_brings_numbers_is_done_again() {
             .unwrap();
         // CUDA and HIP record the numbers too.
         let may_keep = ["cuda", "hip"].contains(&device.backend().name());
-        assert!(may_keep || !recording.is_kept(), "{device}");
+        assert!(may_keep || !recording.is_captured(), "{device}");
         recording.replay().unwrap();
         drop(recording);
         assert!(calls >= 2, "{device}");
@@ -194,7 +194,7 @@ fn recordings_of_failures_are_failures() {
             let plan = MaxPool::new([2, 2]).plan(&device, x.dtype(), x.dims()).unwrap();
             let mut y = Vec::new();
             let mut recording = device.record(|| plan.run(&[&x], &mut y)).unwrap();
-            assert_eq!(recording.is_kept(), !device.uses_host_memory(), "{device}");
+            assert_eq!(recording.is_captured(), !device.uses_host_memory(), "{device}");
             recording.replay().unwrap();
             drop(recording);
             assert_eq!(y[0].to_vec::<f32>().unwrap(), [3.0], "{device}");
@@ -214,6 +214,50 @@ fn conversions_round_once() {
     assert_eq!(halves[0].to_f64(), 1.0 + 2f64.powi(-10));
     assert_eq!(halves[1].to_f64(), f64::NEG_INFINITY);
     assert_eq!(x.to_dtype(DType::I8).unwrap().to_vec::<i8>().unwrap(), [1, -128, 2]);
+}
+
+/// On every device, a conversion gives the numbers that the host's gives: for all numbers of 16 bits and fewer, and for
+/// f32 at and beside the midpoints of 16-bit numbers. Subnormal numbers may count as 0 (SEMANTICS 7.2).
+#[test]
+fn conversions_of_devices_are_the_hosts() {
+    let host = Device::host();
+    let bits: Vec<u32> = (0..=u32::from(u16::MAX)).collect();
+    let upper = bits.iter().map(|bits| bits << 16);
+    // Below, at and above the midpoints of bf16; those of f16 have three more bits.
+    let beside = |wide: u32| [0x7fff, 0x8000, 0x8001, 0x0fff, 0x1000, 0x1001].map(|low| wide | low);
+    let floats: Vec<f32> =
+        upper.clone().flat_map(beside).chain(upper).map(f32::from_bits).collect();
+    let halves = bits.iter().map(|bits| half::f16::from_bits(*bits as u16));
+    let upper_halves = bits.iter().map(|bits| half::bf16::from_bits(*bits as u16));
+    let sources = [
+        Tensor::from_slice(&host, &floats, [floats.len()]),
+        Tensor::from_slice(&host, &halves.collect::<Vec<_>>(), [bits.len()]),
+        Tensor::from_slice(&host, &upper_halves.collect::<Vec<_>>(), [bits.len()]),
+        Tensor::from_slice(&host, &(i8::MIN..=i8::MAX).collect::<Vec<_>>(), [256]),
+        Tensor::from_slice(&host, &(1..=u8::MAX).collect::<Vec<_>>(), [255]),
+    ];
+    let sources = sources.map(|x| x.expect("a small tensor"));
+    for device in Device::all() {
+        for (x, to) in sources.iter().flat_map(|x| DType::ALL.map(|to| (x, to))) {
+            let from = x.dtype();
+            if !device.supports(from) || !device.supports(to) {
+                continue;
+            }
+            let numbers = |tensor: Tensor| {
+                let there = tensor.to_device(&host).and_then(|tensor| tensor.to_dtype(DType::F64));
+                there.and_then(|wide| wide.to_vec::<f64>()).expect("f64 is on the host")
+            };
+            let there =
+                x.to_device(&device).and_then(|x| x.to_dtype(to)).expect("it has both types");
+            let (found, expected) = (numbers(there), numbers(x.to_dtype(to).expect("every type")));
+            for ((y, e), x) in found.iter().zip(&expected).zip(numbers(x.clone())) {
+                let subnormal = x.abs() < 2f64.powi(-126) || e.abs() < 2f64.powi(-14);
+                let same = y.to_bits() == e.to_bits() || (y.is_nan() && e.is_nan());
+                let flushed = subnormal && *y == 0.0;
+                assert!(same || flushed, "{device}: {x:e} in {from} is {y:e} in {to}, not {e:e}");
+            }
+        }
+    }
 }
 
 /// Elements that do not match a tensor's dimensions or type are refused.

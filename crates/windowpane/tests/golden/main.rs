@@ -153,7 +153,7 @@ impl<'a, T: Element> Case<'a, T> {
         let mut results = Vec::new();
         match self.value["op"].as_str().unwrap() {
             "max" => {
-                let pool = MaxPool::over(self.window()).layout(LAYOUT);
+                let pool = MaxPool::with_window(self.window()).layout(LAYOUT);
                 results.push(("y", pool.forward(&x)?));
                 if self.has("indices") {
                     let (y, winners) = pool.forward_with_indices(&x)?;
@@ -167,7 +167,7 @@ impl<'a, T: Element> Case<'a, T> {
                     Value::String(_) => Divisor::Valid,
                     number => Divisor::Fixed(number.as_u64().unwrap().try_into().unwrap()),
                 };
-                let pool = AvgPool::over(self.window()).layout(LAYOUT).divisor(divisor);
+                let pool = AvgPool::with_window(self.window()).layout(LAYOUT).divisor(divisor);
                 results.push(("y", pool.forward(&x)?));
                 if self.has("dy") {
                     results.push(("dx", pool.backward(&self.tensor("dy")?, x.dims())?));
@@ -175,7 +175,7 @@ impl<'a, T: Element> Case<'a, T> {
             }
             "norm" => {
                 let p = self.value["p"].as_f64().unwrap();
-                let pool = LpPool::over(p, self.window()).layout(LAYOUT);
+                let pool = LpPool::with_window(p, self.window()).layout(LAYOUT);
                 results.push(("y", pool.forward(&x)?));
                 results.push(("dx", pool.backward(&self.tensor("dy")?, &x)?));
             }
@@ -187,7 +187,7 @@ impl<'a, T: Element> Case<'a, T> {
             }
             "conv" => {
                 let groups = self.value["groups"].as_u64().unwrap() as usize;
-                let conv = Conv::over(self.window()).layout(LAYOUT).groups(groups);
+                let conv = Conv::with_window(self.window()).layout(LAYOUT).groups(groups);
                 let conv = conv.filter_layout(FilterLayout::Fchw);
                 let w = self.tensor("w")?;
                 let bias = self.has("bias").then(|| self.tensor("bias")).transpose()?;

@@ -149,6 +149,30 @@ fn random_problems_are_verified_on_every_backend() {
     assert_eq!(number(summary, "problems"), 8.0);
 }
 
+/// The output does not depend on how many processes compute it, nor on which of them is fastest.
+#[test]
+fn several_processes_print_what_one_does() {
+    let mut backends: Vec<_> = Device::all().iter().map(|device| device.backend().name()).collect();
+    backends.dedup();
+    let backends = backends.join(",");
+    let folder = Folder::new();
+    let mut cases = others();
+    cases.push(case("bad", "avgpool", "fwd", "i8", "nhwc"));
+    let file = write(&folder, &cases);
+    for format in ["table", "json"] {
+        let random = ["verify", "--random", "6", "--seed", "9", "--taps", "4096"];
+        let of = |arguments: &[&str], jobs: &str| {
+            run_with(arguments, &["--backend", &backends, "--format", format, "--jobs", jobs])
+        };
+        assert_eq!(of(&random, "1").succeeded().out, of(&random, "3").succeeded().out);
+        let listed = ["verify", "--cases", &file];
+        let (one, many) = (of(&listed, "1"), of(&listed, "3"));
+        one.refused(1, "cases are wrong or did not run; their rows say why");
+        assert_eq!((one.out, one.err), (many.out, many.err));
+    }
+    run(&["verify", "--cases", &file, "--jobs", "0"]).refused(2, "--jobs");
+}
+
 /// `--least` is about the cases of each kernel, pass and type.
 #[test]
 fn kernels_with_few_cases_are_a_failure_if_asked() {

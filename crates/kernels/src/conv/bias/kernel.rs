@@ -17,13 +17,13 @@ pub(super) fn bias<S: Float, A: Float, O: Float>(
     splits: u32,
     rows: u32,
     rows_a_part: u32,
-    #[comptime] runs: bool,
+    #[comptime] contiguous: bool,
     #[comptime] bf16: bool,
     #[define(S)] _read: ElemType,
     #[define(A)] _accumulator: ElemType,
     #[define(O)] _stored: ElemType,
 ) {
-    let i = unit_position(runs);
+    let i = unit_position(contiguous);
     if i >= sums * splits {
         terminate!();
     }

@@ -37,7 +37,7 @@ pub(in crate::conv) fn launch(arguments: &Arguments<'_>) {
             splits as u32,
             rows as u32,
             rows.div_ceil(splits) as u32,
-            arguments.runs,
+            arguments.contiguous,
             stored == DType::BF16,
             elem(dtype),
             elem(accumulator(dtype)),

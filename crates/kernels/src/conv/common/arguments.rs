@@ -18,7 +18,7 @@ pub(in crate::conv) struct Arguments<'a> {
     /// The units of a cube.
     pub(in crate::conv) units: u32,
     /// Whether a unit computes a run of neighbouring outputs instead of every n-th output.
-    pub(in crate::conv) runs: bool,
+    pub(in crate::conv) contiguous: bool,
     /// The number of parts that each sum is split into.
     pub(in crate::conv) splits: usize,
     /// The type in which the kernel stores its sums.

@@ -6,9 +6,9 @@ use windowpane_geometry::{Convolution, Precision, Tile};
 
 use super::arguments::Arguments;
 use super::split_k;
-use crate::conv::error::PlanError;
 use crate::conv::problem::Request;
 use crate::device::Capabilities;
+use crate::error::PlanError;
 
 /// A kernel and its configuration. Each kernel's `Config` implements it.
 pub(in crate::conv) trait Kernel: Debug {

@@ -85,7 +85,7 @@ impl Packing {
 
     /// Packs the filters and converts them to the accumulator type.
     pub(in crate::conv) fn pack(&self, arguments: &Arguments<'_>, w: &Handle) -> Handle {
-        let Arguments { client, conv, units, runs, request: Request { dtype, .. }, .. } =
+        let Arguments { client, conv, units, contiguous, request: Request { dtype, .. }, .. } =
             *arguments;
         let elements = self.elements();
         let packed = client.empty(self.bytes(dtype));
@@ -116,7 +116,7 @@ impl Packing {
                     self.source.kernel[1] as u32,
                     self.source.kernel[2] as u32,
                 ),
-                runs,
+                contiguous,
                 elem(dtype),
                 elem(accumulator(dtype)),
             )
@@ -154,11 +154,11 @@ fn pack_weights<S: Float, A: Float>(
     w: &[S],
     packed: &mut [A],
     args: &PackArgs,
-    #[comptime] runs: bool,
+    #[comptime] contiguous: bool,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let i = unit_position(runs);
+    let i = unit_position(contiguous);
     if i >= args.elements {
         terminate!();
     }

@@ -5,10 +5,10 @@
 use windowpane_geometry::{Convolution, DType, Tile, Tiling};
 
 use crate::conv::common::gather::phases;
-use crate::conv::error::PlanError;
 use crate::conv::problem::{Pass, Request};
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
+use crate::error::PlanError;
 
 /// The number of cubes that every device accepts on each axis of a launch.
 pub(in crate::conv) const MOST_CUBES: usize = 65535;
@@ -123,7 +123,7 @@ pub(in crate::conv) fn check_number(
 pub(in crate::conv) fn check_lanes(lanes: u32, widest: u32) -> Result<(), PlanError> {
     match lanes.is_power_of_two() && lanes <= widest {
         true => Ok(()),
-        false => Err(PlanError::Lanes { lanes, widest }),
+        false => Err(PlanError::Loads { lanes, widest }),
     }
 }
 
@@ -150,7 +150,7 @@ pub(in crate::conv) fn check_sums(ratio_m: u32, ratio_n: u32, limit: u32) -> Res
     let sums = ratio_m.saturating_mul(ratio_n);
     match (1..=limit).contains(&sums) {
         true => Ok(()),
-        false => Err(PlanError::Sums { sums, limit }),
+        false => Err(PlanError::Accumulators { sums, limit }),
     }
 }
 
@@ -171,7 +171,7 @@ pub(in crate::conv) fn check_block(
 pub(in crate::conv) fn check_stages(tile: &Tile) -> Result<(), PlanError> {
     match tile.stages {
         1 | 2 => Ok(()),
-        stages => Err(PlanError::Stages { stages }),
+        stages => Err(PlanError::Stages { stages, least: 1, most: 2 }),
     }
 }
 

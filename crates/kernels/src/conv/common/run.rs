@@ -37,6 +37,11 @@ impl Run {
         (r as i32 * self.step + t as i32 * self.tap_step - self.pixels().0) as u32
     }
 
+    /// Whether `p` is the first pixel that row `r` reads.
+    pub(in crate::conv) fn is_first(&self, r: u32, p: u32) -> bool {
+        (0..self.taps).map(|t| self.pixel(r, t)).min() == Some(p)
+    }
+
     /// Whether any row reads pixel `p`.
     pub(in crate::conv) fn is_read(&self, p: u32) -> bool {
         (0..self.rows).any(|r| (0..self.taps).any(|t| self.pixel(r, t) == p))

@@ -98,7 +98,7 @@ pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
             plane as u32,
             filters.div_ceil(width) as u32,
             lanes,
-            arguments.runs,
+            arguments.contiguous,
             epilogue.form(dtype),
             elem(accumulator(dtype)),
             elem(dtype),
@@ -135,13 +135,13 @@ fn sum_parts<A: Float, S: Float, O: Size>(
     plane: FastDivmod<u32>,
     filters: FastDivmod<u32>,
     #[comptime] lanes: u32,
-    #[comptime] runs: bool,
+    #[comptime] contiguous: bool,
     #[comptime] form: EpilogueForm,
     #[define(A)] _accumulator: ElemType,
     #[define(S)] _stored: ElemType,
 ) {
     if comptime!(lanes == 1) {
-        let i = unit_position(runs);
+        let i = unit_position(contiguous);
         if i >= elements {
             terminate!();
         }

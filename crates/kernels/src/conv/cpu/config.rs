@@ -10,9 +10,9 @@ use crate::conv::common::rules::{
     MOST_ROWS, check_neighbours, check_registers, has_few_phases, register_tile, registers,
     widest_register,
 };
-use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::problem::{Pass, Request};
 use crate::device::Capabilities;
+use crate::error::{NotApplicable, PlanError, require};
 
 /// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "cpu";

@@ -20,10 +20,10 @@ use crate::conv::common::epilogue::EpilogueForm;
 use crate::conv::common::gather::{Gather, GatherForm, columns};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::independent_units;
-use crate::conv::error::PlanError;
 use crate::conv::problem::{Pass, Request, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
+use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
 mod cost;

@@ -5,13 +5,14 @@ use core::fmt;
 use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, Tiling};
 
 use super::filter;
+use super::rolling::rolls;
 use crate::conv::common::rules::{
     MOST_ROWS, check_neighbours, check_registers, check_sums, has_few_phases, has_few_taps,
     register_tile, registers, widest_vector,
 };
-use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::problem::{Pass, Request};
 use crate::device::Capabilities;
+use crate::error::{NotApplicable, PlanError, require};
 
 /// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "depthwise";
@@ -22,7 +23,8 @@ pub(in crate::conv) const NAME: &str = "depthwise";
 pub struct Config {
     /// The number of neighbouring windows (or coordinates, for a data gradient) along the width.
     pub rows: u32,
-    /// The number of lines of them along the height; in a weight gradient, of lines of taps.
+    /// The number of lines of them along the height, which a unit holds at once or walks down; in a weight gradient, of lines
+    /// of taps.
     pub lines: u32,
     /// The elements of a vector.
     pub lanes: u32,
@@ -37,7 +39,7 @@ impl Config {
         device: &Capabilities,
     ) -> Self {
         let widest = widest_vector(request.dtype, device);
-        let lanes = 1 << neighbours(conv).trailing_zeros().min(widest.ilog2());
+        let lanes: u32 = 1 << neighbours(conv).trailing_zeros().min(widest.ilog2());
         if request.pass == Pass::Filter {
             return Self::of_filter(conv, lanes);
         }
@@ -57,6 +59,12 @@ impl Config {
             (Some(_), _) => (registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS), 1),
             (None, Layout::ChannelsLast) => {
                 let rows = rows(results(width), taps);
+                let few = lanes.min(ROLLING_LANES);
+                let lines = lines(conv, rows, few, results(height), device);
+                let rolling = Self { rows: rows as u32, lines, lanes: few };
+                if rolls(conv, request, rolling, device) {
+                    return rolling;
+                }
                 let held = 3 * rows + taps - 1;
                 (rows, if height.kernel() >= HIGH && held <= MOST_HELD { 2 } else { 1 })
             }
@@ -92,6 +100,9 @@ impl Config {
             let taps = conv.grid().axes()[AXES - 1].kernel() as u32;
             check_registers([self.rows, 1, self.lanes], request, device)?;
             check_sums(self.lines, taps.saturating_mul(self.lanes), MOST_FILTER_REGISTERS)?;
+        } else if rolls(conv, request, self, device) {
+            check_registers([self.rows, 1, self.lanes], request, device)?;
+            check_sums(self.lines, 1, MOST_LINES as u32)?;
         } else {
             check_registers([self.rows, self.lines, self.lanes], request, device)?;
         }
@@ -105,10 +116,51 @@ impl fmt::Display for Config {
     }
 }
 
-/// The fewest taps along the height for which a unit of a GPU has two lines, and the most vectors of pixels and sums that
-/// it then holds in registers.
+/// The fewest taps along the height for which a unit of a GPU that does not walk down lines has two of them, and the most
+/// vectors of pixels and sums that it then holds in registers.
 const HIGH: usize = 5;
 const MOST_HELD: usize = 26;
+
+/// The lanes of a unit that walks down lines: with more, its weights and sums take too many registers.
+const ROLLING_LANES: u32 = 2;
+
+/// The units of a multiprocessor that walk down lines at the same time. A launch with less than this share of them, in
+/// thousandths, takes no less time: the units wait for their own loads.
+const WALKING: usize = 448;
+const LEAST_SHARE: usize = 350;
+
+/// The fewest and the most lines of a walk, unless a tile says otherwise. When long walks end, much of the device waits
+/// for the last of them.
+const LEAST_LINES: usize = 2;
+const LONG: usize = 14;
+
+/// What a walk costs besides its lines, in lines: it reads some lines that another walk reads too, and its weights.
+const REREAD: usize = 2;
+
+/// The most lines that a unit walks down.
+const MOST_LINES: usize = 256;
+
+/// The number of lines of `height` that a unit walks down. Long walks read few lines twice, short ones make more units.
+fn lines(conv: &Convolution, rows: usize, lanes: u32, height: usize, device: &Capabilities) -> u32 {
+    let [depth, _, width] = conv.grid().axes();
+    let vectors = conv.input().channels() / lanes as usize;
+    let runs = width.output().div_ceil(rows);
+    let units = conv.input().batch() * depth.output() * runs * vectors;
+    let walking = device.multiprocessor_count() * WALKING;
+    let time = |pieces: &usize| {
+        let filled = units * pieces * 1000 / walking;
+        // Few rounds of units are whole; of many, the last one is half filled.
+        let rounds = match filled {
+            ..1000 => filled.max(LEAST_SHARE),
+            1000..3000 => filled.next_multiple_of(1000),
+            _ => filled + 500,
+        };
+        (height.div_ceil(*pieces) + REREAD) * rounds
+    };
+    let fewest = height.div_ceil(LONG).max(1);
+    let pieces = (fewest..=(height / LEAST_LINES).max(fewest)).min_by_key(time).unwrap_or(fewest);
+    height.div_ceil(pieces).clamp(1, MOST_LINES) as u32
+}
 
 /// The number of neighbouring windows of a unit of a GPU. Lines are most often multiples of 7 or 8 windows long. Each run
 /// reads the pixels of its windows, and those that further taps read.

@@ -6,6 +6,7 @@ use windowpane_geometry::Convolution;
 use super::chunk_vectors;
 use super::config::Config;
 use super::form::Form;
+use super::rolling;
 use crate::conv::common::cost;
 use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::gather::Gather;
@@ -15,6 +16,12 @@ use crate::device::Capabilities;
 /// The instructions of a loaded vector of pixels, and of a product.
 pub(super) const PIXEL: f64 = 17.0;
 pub(super) const PRODUCT: f64 = 2.4;
+
+/// The same for a unit that walks down lines, the instructions of a walk, and the cycles from one line to the next.
+const ROLLING_PIXEL: f64 = 4.2;
+const ROLLING_PRODUCT: f64 = 1.67;
+const WALK: f64 = 250.0;
+const ROLLING_LINE: f64 = 350.0;
 
 /// The cycles from one pixel of a unit to the next, and the units of a multiprocessor that wait at the same time.
 const LATENCY: f64 = 68.0;
@@ -34,7 +41,21 @@ pub(super) fn seconds(
     let chunk_vectors = chunk_vectors(conv, lanes);
     let epilogue = Epilogue::NONE.form(request.dtype);
     let (mut instructions, mut waiting, mut launches) = (0.0, 0.0, 1);
+    let rolls = rolling::rolls(conv, request, config, device);
     for gather in Gather::all(conv, pass) {
+        if rolls
+            && let Some(form) = rolling::Form::new(conv, request, config, &gather, epilogue, device)
+        {
+            let units = rolling::Pieces::new(conv, config, gather.axes).units as f64;
+            let lines = f64::from(config.lines) + f64::from(form.slots() - 1);
+            let pixels = lines * f64::from(form.step * form.pixels());
+            let products = lines * f64::from(form.taps * form.along.rows * form.along.taps);
+            instructions +=
+                units * (ROLLING_PIXEL * pixels + ROLLING_PRODUCT * products * lanes as f64 + WALK);
+            waiting += ROLLING_LINE * lines * f64::from(form.step);
+            launches += 1;
+            continue;
+        }
         let form =
             Form::new(conv, pass, device.cores.is_some(), config, &gather, chunk_vectors, epilogue);
         let units = form.units(conv, &gather, lanes) as f64;

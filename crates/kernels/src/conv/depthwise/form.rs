@@ -24,7 +24,7 @@ pub(super) struct Form {
     pub(super) gather: GatherForm,
     pub(super) epilogue: EpilogueForm,
     /// Whether units are threads of a processor.
-    pub(super) runs: bool,
+    pub(super) contiguous: bool,
 }
 
 /// How lanes run along the width.
@@ -39,7 +39,7 @@ impl Form {
     pub(super) fn new(
         conv: &Convolution,
         pass: Pass,
-        runs: bool,
+        contiguous: bool,
         config: Config,
         gather: &Gather,
         chunk_vectors: usize,
@@ -54,13 +54,13 @@ impl Form {
         Self {
             along: Run::new(config.rows, &width),
             tap_jump: width.tap_jump as u32,
-            lines: if shares && (!runs || across.is_some()) { config.lines } else { 1 },
+            lines: if shares && (!contiguous || across.is_some()) { config.lines } else { 1 },
             up: height.tap_step < 0,
             chunk_vectors: chunk_vectors as u32,
             across,
             gather: GatherForm::new(conv, pass),
             epilogue,
-            runs,
+            contiguous,
         }
     }
 

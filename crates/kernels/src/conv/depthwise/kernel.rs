@@ -54,7 +54,7 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let i = unit_position(form.runs);
+    let i = unit_position(form.contiguous);
     if i >= block.units {
         terminate!();
     }

@@ -36,7 +36,7 @@ pub(super) fn add_line<S: Float, A: Float, N: Size>(
 ) {
     if comptime!(form.across.is_some()) {
         add_across::<S, A, N>(a, packed, gather, line, sums, clipped, form);
-    } else if comptime!(form.runs) {
+    } else if comptime!(form.contiguous) {
         add_by_pixel::<S, A, N>(a, packed, gather, line, sums, clipped, form);
     } else {
         add_by_tap::<S, A, N>(a, packed, gather, line, sums, clipped, form);

@@ -22,7 +22,8 @@
 //! A line is loaded as whole vectors, which are either inside or outside, and each tap combines lanes of two vectors.
 //! Rows are then vectors of rows, and a weight is the same for all lanes.
 //!
-//! A GPU's unit holds the pixels of a line in registers, and a weight only until its products are added. It has
+//! With channels last and few taps, a GPU's unit walks down lines instead and reads each line of pixels once (`rolling`).
+//! With more taps, it holds the pixels of a line in registers, and a weight only until its products are added. It has
 //! several lines, and most of its pixels are used for each of them. A processor's unit has one line, but a longer one.
 //! It holds the weights of a line of taps, and a pixel only until its products are added, because it has fewer
 //! registers and cheaper loads.
@@ -37,11 +38,11 @@ use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
 use crate::conv::common::rules::independent_units;
 use crate::conv::common::run::RunArgsLaunch;
-use crate::conv::error::PlanError;
 use crate::conv::problem::{Pass, Request, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
+use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
 mod cost;
@@ -49,6 +50,7 @@ mod filter;
 mod form;
 mod kernel;
 mod lines;
+mod rolling;
 
 pub use config::Config;
 use form::Form;
@@ -92,11 +94,13 @@ impl Kernel for Config {
         self.validate(conv, request, device)
     }
 
-    fn units(&self, _: &Convolution, request: Request, device: &Capabilities) -> u32 {
-        match request.pass {
-            Pass::Filter => independent_units(filter::UNITS, device),
-            _ => independent_units(UNITS, device),
-        }
+    fn units(&self, conv: &Convolution, request: Request, device: &Capabilities) -> u32 {
+        let units = match request.pass {
+            Pass::Filter => filter::UNITS,
+            _ if rolling::rolls(conv, request, *self, device) => rolling::UNITS,
+            _ => UNITS,
+        };
+        independent_units(units, device)
     }
 
     fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
@@ -146,7 +150,8 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     let ([a, w], out) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
     let channels = conv.input().channels();
-    let packing = packing(conv, pass, lanes);
+    let rolls = rolling::rolls(conv, arguments.request, config, arguments.device);
+    let packing = if rolls { rolling::packing(conv, pass) } else { packing(conv, pass, lanes) };
     let packed = packing.pack(arguments, w);
     // The number of lanes along the channels, and along the width.
     let (of_channels, of_rows) = match conv.layout() {
@@ -157,8 +162,21 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     let [inputs, _] = operands(conv, pass);
     let results = results(conv, pass);
     for gather in Gather::all(conv, pass) {
-        let (runs, epilogue_form) = (arguments.runs, epilogue.form(dtype));
-        let form = Form::new(conv, pass, runs, config, &gather, chunk_vectors, epilogue_form);
+        let (contiguous, epilogue_form) = (arguments.contiguous, epilogue.form(dtype));
+        if rolls
+            && let Some(form) = rolling::Form::new(
+                conv,
+                arguments.request,
+                config,
+                &gather,
+                epilogue_form,
+                arguments.device,
+            )
+        {
+            rolling::launch(arguments, config, &gather, form, &packed);
+            continue;
+        }
+        let form = Form::new(conv, pass, contiguous, config, &gather, chunk_vectors, epilogue_form);
         let [_, Sweep { rows: height, .. }, Sweep { rows: columns, .. }] = gather.axes;
         let (width, vectors) = (columns / of_rows, channels / of_channels);
         let lines = height.div_ceil(form.lines as usize);

@@ -42,7 +42,7 @@ pub(super) struct Form {
     /// The order of the result's elements.
     pub(super) order: Order,
     pub(super) epilogue: EpilogueForm,
-    pub(super) runs: bool,
+    pub(super) contiguous: bool,
 }
 
 #[cube(launch_unchecked)]
@@ -56,7 +56,7 @@ pub(super) fn forward<S: Float, A: Float>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let i = unit_position(form.runs);
+    let i = unit_position(form.contiguous);
     if i >= problem.elements {
         terminate!();
     }
@@ -109,7 +109,7 @@ pub(super) fn data<S: Float, A: Float>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let i = unit_position(form.runs);
+    let i = unit_position(form.contiguous);
     if i >= problem.elements {
         terminate!();
     }
@@ -164,7 +164,7 @@ pub(super) fn filter<S: Float, A: Float, O: Float>(
     #[define(A)] _accumulator: ElemType,
     #[define(O)] _stored: ElemType,
 ) {
-    let i = unit_position(form.runs);
+    let i = unit_position(form.contiguous);
     if i >= problem.elements {
         terminate!();
     }

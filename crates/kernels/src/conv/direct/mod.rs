@@ -17,12 +17,12 @@ use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::independent_units;
 use crate::conv::common::tensor::{Order, filter_args, tensor_args};
-use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::problem::{Pass, Request, operands, results, windows};
 use crate::cube::axis::{AxisForm, axis_args};
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
+use crate::error::{NotApplicable, PlanError, require};
 
 mod cost;
 mod kernel;
@@ -118,7 +118,8 @@ fn launch(arguments: &Arguments<'_>) -> Result<(), PlanError> {
         _ => Order::from(conv.layout()),
     };
     let axes = conv.grid().axes().each_ref().map(|axis| AxisForm::new(axis, false));
-    let form = Form { axes, order, epilogue: epilogue.form(stored), runs: arguments.runs };
+    let form =
+        Form { axes, order, epilogue: epilogue.form(stored), contiguous: arguments.contiguous };
     let problem = problem_args(conv, elements, splits);
     match pass {
         // SAFETY: every access is inside the tensors by the arithmetic of `Axis` and `Coordinates`.

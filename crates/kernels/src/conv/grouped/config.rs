@@ -8,9 +8,9 @@ use crate::conv::common::gather::{columns, inner};
 use crate::conv::common::rules::{
     check_number, has_few_phases, has_few_taps, register_tile, registers, widest_load,
 };
-use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::problem::{Pass, Request, fragment};
 use crate::device::Capabilities;
+use crate::error::{NotApplicable, PlanError, require};
 
 /// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "grouped";

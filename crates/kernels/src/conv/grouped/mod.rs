@@ -24,11 +24,11 @@ use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
 use crate::conv::common::rules::{check_registers, independent_units};
 use crate::conv::common::run::{Run, RunArgsLaunch};
-use crate::conv::error::PlanError;
 use crate::conv::problem::{Pass, Request, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
+use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
 mod cost;

@@ -11,9 +11,9 @@ use crate::conv::common::rules::{
     MOST_BLOCK, MOST_CUBES, check_block, check_divisor, check_number, check_shared, check_units,
     widest_factor_load,
 };
-use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::problem::{self, Pass, Request};
 use crate::device::{Capabilities, Fragment};
+use crate::error::{NotApplicable, PlanError, require};
 
 /// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "grouped_mma";
@@ -99,7 +99,7 @@ impl Config {
         let sums = self.ratio_m;
         if !WALKS.contains(&sums) {
             let [.., limit] = WALKS;
-            return Err(PlanError::Sums { sums, limit });
+            return Err(PlanError::Accumulators { sums, limit });
         }
         let walk = block(conv, request.pass, sums);
         check_block("block_m", self.block_m, walk, MOST_WALKS * walk)?;

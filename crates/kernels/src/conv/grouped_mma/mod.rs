@@ -33,10 +33,10 @@ use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather::{Gather, weight_steps};
 use crate::conv::common::kernel::Kernel;
-use crate::conv::error::PlanError;
 use crate::conv::problem::{Request, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
+use crate::error::PlanError;
 
 mod block;
 pub(in crate::conv) mod config;

@@ -4,9 +4,9 @@ use windowpane_geometry::{Convolution, Tile};
 
 use crate::conv::common::gather::{Gather, columns};
 use crate::conv::common::rules::MOST_CUBES;
-use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::problem::{Pass, Request};
 use crate::device::Capabilities;
+use crate::error::{NotApplicable, PlanError, require};
 
 /// The number of lines in the smallest block that a plan starts with.
 const LINES: usize = 64;

@@ -5,11 +5,11 @@ use core::fmt;
 use windowpane_geometry::{Convolution, Tiling};
 
 use crate::conv::common::kernel::Kernel;
-use crate::conv::error::{NotApplicable, PlanError};
 use crate::conv::implicit_gemm::{mma, simt, wgmma};
 use crate::conv::problem::{Pass, Request};
 use crate::conv::{cpu, depthwise, direct, grouped, grouped_mma};
 use crate::device::Capabilities;
+use crate::error::{NotApplicable, PlanError};
 
 /// Declares the kernels, in the order in which they are listed: each has a configuration and a name.
 macro_rules! kernels {

@@ -4,10 +4,10 @@ use core::fmt;
 
 use windowpane_geometry::Convolution;
 
-use super::{Algorithm, Plan, Wish, layouts};
-use crate::conv::error::{NotApplicable, PlanError};
+use super::{Algorithm, Plan, PlanOptions, layouts};
 use crate::conv::problem::{Request, in_layout};
 use crate::device::Capabilities;
+use crate::error::{NotApplicable, PlanError};
 
 /// The result of the selection for one kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub fn explain(
     request: Request,
     device: &Capabilities,
 ) -> Result<Vec<(Algorithm, Verdict)>, PlanError> {
-    let chosen = Plan::new(conv, request, Wish::default(), device)?.algorithm();
+    let chosen = Plan::new(conv, request, PlanOptions::default(), device)?.algorithm();
     Ok(Algorithm::ALL.map(|kernel| (kernel, verdict(kernel, chosen, conv, request, device))).into())
 }
 
@@ -64,10 +64,10 @@ fn verdict(
     request: Request,
     device: &Capabilities,
 ) -> Verdict {
-    let wish = Wish { algorithm: Some(kernel), ..Wish::default() };
+    let options = PlanOptions { algorithm: Some(kernel), ..PlanOptions::default() };
     // The reason in the last layout is about more than the layout.
     let mut reason = None;
-    for layout in layouts(conv, wish) {
+    for layout in layouts(conv, options) {
         let read = in_layout(conv, request.pass, layout);
         match kernel.applies(&read, request, device) {
             Err(found) => reason = Some(found),
@@ -80,7 +80,7 @@ fn verdict(
     if let Some(reason) = reason {
         return Verdict::DoesNotApply(reason);
     }
-    match Plan::new(conv, request, wish, device) {
+    match Plan::new(conv, request, options, device) {
         Err(reason) => Verdict::Refused(reason),
         Ok(plan) => {
             let nanoseconds = (plan.seconds(conv, request, device) * 1e9) as u64;

@@ -1,6 +1,6 @@
 //! The selection of a kernel, a pure function of the problem and the device's capabilities.
 //!
-//! It makes a [`Plan`] from a [`Request`] and a [`Wish`]. `algorithm` is the registry, the only file that names all
+//! It makes a [`Plan`] from a [`Request`] and [`PlanOptions`]. `algorithm` is the registry, the only file that names all
 //! kernels; `search` finds the neighbours of a plan, for tuning by measurement.
 
 use core::fmt;
@@ -10,11 +10,11 @@ use windowpane_geometry::{Convolution, DType, Layout, Tile, Tiling};
 use super::bias;
 use super::common::arguments::Arguments;
 use super::common::{rules, split_k};
-use super::error::PlanError;
 use super::problem::{self, Pass, Request, in_layout, results};
 use super::transposes::Transposes;
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
+use crate::error::{NotApplicable, PlanError};
 
 mod algorithm;
 mod explain;
@@ -29,7 +29,7 @@ pub use explain::{Verdict, explain};
 
 /// The parts of a plan that are requested; the planner chooses the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct PlanOptions {
     /// The kernel.
     pub algorithm: Option<Algorithm>,
     /// The layout that the kernel computes in.
@@ -51,30 +51,30 @@ pub struct Plan {
     /// The units of a cube.
     pub units: u32,
     /// Whether a unit computes a run of neighbouring outputs (threads of a processor) or every n-th output (lanes of a
-    /// GPU, whose accesses are then contiguous).
-    pub runs: bool,
+    /// GPU, whose accesses are then coalesced).
+    pub contiguous: bool,
     /// The number of parts that each sum is split into; 1 where there are enough sums.
     pub splits: usize,
 }
 
 impl Plan {
-    /// Chooses the kernel for a problem and its configuration, as far as the wish leaves them open: the plan with the
+    /// Chooses the kernel for a problem and its configuration, as far as the options leave them open: the plan with the
     /// lowest estimated time among those that the device can run.
     pub fn new(
         conv: &Convolution,
         request: Request,
-        wish: Wish,
+        options: PlanOptions,
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
         problem::check(conv, request, device)?;
         let mut best: Option<(f64, Self)> = None;
         let mut refused: Option<(f64, PlanError)> = None;
-        for (algorithm, layout) in candidates(conv, request, wish, device) {
-            let tiled = Self::of(algorithm, layout, conv, request, wish.tiling, device);
+        for (algorithm, layout) in candidates(conv, request, options, device) {
+            let tiled = Self::of(algorithm, layout, conv, request, options.tiling, device);
             match tiled {
                 Ok(plan) => keep_least(&mut best, plan.seconds(conv, request, device), plan),
                 Err(error) => {
-                    // The reason of the kernel that would be chosen without the wish for a tile.
+                    // The reason of the kernel that would be chosen without the requested tile.
                     let any = Tiling::default();
                     let untiled = Self::of(algorithm, layout, conv, request, any, device);
                     let seconds =
@@ -83,10 +83,10 @@ impl Plan {
                 }
             }
         }
-        let none = PlanError::NoKernel { kernel: wish.algorithm.map(Algorithm::name) };
-        match best {
-            Some((_, plan)) => Ok(plan),
-            None => Err(refused.map_or(none, |(_, error)| error)),
+        match (best, refused) {
+            (Some((_, plan)), _) => Ok(plan),
+            (None, Some((_, error))) => Err(error),
+            (None, None) => Err(no_candidate(conv, request, options, device)),
         }
     }
 
@@ -114,7 +114,8 @@ impl Plan {
         let given = conv;
         let conv = &in_layout(given, request.pass, layout);
         let config = algorithm.config(conv, request, device);
-        let config = config.ok_or(PlanError::NoKernel { kernel: Some(algorithm.name()) })?;
+        let none = NotApplicable("none of its tiles fits this device");
+        let config = config.ok_or(none.by(algorithm.name()))?;
         let config = config.over(&tiling)?;
         let kernel = config.kernel();
         kernel.check(conv, request, device)?;
@@ -122,7 +123,7 @@ impl Plan {
             config,
             layout,
             units: kernel.units(conv, request, device),
-            runs: device.cores.is_some(),
+            contiguous: device.cores.is_some(),
             splits: kernel.splits(conv, request, device),
         };
         plan.check_counts(given, request, device)?;
@@ -150,9 +151,9 @@ impl Plan {
         problem::check(conv, request, device)?;
         let given = conv;
         let conv = &in_layout(given, request.pass, self.layout);
-        if self.algorithm().applies(conv, request, device).is_err() {
-            return Err(PlanError::NoKernel { kernel: Some(self.algorithm().name()) });
-        }
+        let algorithm = self.algorithm();
+        let refused = algorithm.applies(conv, request, device);
+        refused.map_err(|reason| reason.by(algorithm.name()))?;
         let kernel = self.config.kernel();
         kernel.check(conv, request, device)?;
         let units = kernel.units(conv, request, device);
@@ -239,34 +240,56 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The kernels that can compute a problem and that the wish allows, with each layout that they can compute in.
+/// The kernels that can compute a problem and that the options allow, with each layout that they can compute in.
 fn candidates(
     conv: &Convolution,
     request: Request,
-    wish: Wish,
+    options: PlanOptions,
     device: &Capabilities,
 ) -> impl Iterator<Item = (Algorithm, Layout)> {
-    let is_wished = move |algorithm: &Algorithm| wish.algorithm.is_none_or(|own| own == *algorithm);
-    // The direct kernel has no tile, so it cannot satisfy a wish for one.
+    let is_allowed =
+        move |algorithm: &Algorithm| options.algorithm.is_none_or(|own| own == *algorithm);
+    // The direct kernel has no tile, so it cannot have a requested one.
     let has_tile = move |algorithm: &Algorithm| {
-        *algorithm != Algorithm::Direct || wish.tiling == Tiling::default()
+        *algorithm != Algorithm::Direct || options.tiling == Tiling::default()
     };
     let allowed =
-        Algorithm::ALL.into_iter().filter(move |kernel| is_wished(kernel) && has_tile(kernel));
+        Algorithm::ALL.into_iter().filter(move |kernel| is_allowed(kernel) && has_tile(kernel));
     allowed.flat_map(move |algorithm| {
         let applies = move |layout: &Layout| {
             let conv = in_layout(conv, request.pass, *layout);
             algorithm.applies(&conv, request, device).is_ok()
         };
-        layouts(conv, wish).filter(applies).map(move |layout| (algorithm, layout))
+        layouts(conv, options).filter(applies).map(move |layout| (algorithm, layout))
     })
 }
 
+/// Why no kernel can compute a problem with these options.
+fn no_candidate(
+    conv: &Convolution,
+    request: Request,
+    options: PlanOptions,
+    device: &Capabilities,
+) -> PlanError {
+    let tiled = options.tiling != Tiling::default();
+    match options.algorithm {
+        Some(Algorithm::Direct) if tiled => PlanError::Untiled { kernel: Algorithm::Direct.name() },
+        Some(algorithm) => {
+            let conv = options.layout.map_or(*conv, |layout| in_layout(conv, request.pass, layout));
+            let refused = algorithm.applies(&conv, request, device).err();
+            refused.unwrap_or(NotApplicable("no tensor has this layout")).by(algorithm.name())
+        }
+        None if tiled => PlanError::NoTiledKernel,
+        // In other precisions, the direct kernel computes every problem.
+        None => PlanError::NoTf32,
+    }
+}
+
 /// The layouts that a kernel may compute in: that of the tensors first, and channels last, or the requested one.
-fn layouts(conv: &Convolution, wish: Wish) -> impl Iterator<Item = Layout> + use<> {
+fn layouts(conv: &Convolution, options: PlanOptions) -> impl Iterator<Item = Layout> + use<> {
     let own = conv.layout();
     let turned = (own != Layout::ChannelsLast).then_some(Layout::ChannelsLast);
-    let (first, second) = match wish.layout {
+    let (first, second) = match options.layout {
         Some(layout) => (layout, None),
         None => (own, turned),
     };

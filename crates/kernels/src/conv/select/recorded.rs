@@ -52,7 +52,7 @@ fn the_choice_is_nearly_always_the_fastest() {
     let (other, own): (Vec<Record>, Vec<Record>) = layers.partition(Record::is_held_out);
     for layers in [own, other] {
         check_choices(layers.iter().map(|layer| {
-            let plan = Plan::new(&layer.conv(), layer.request(), Wish::default(), device);
+            let plan = Plan::new(&layer.conv(), layer.request(), PlanOptions::default(), device);
             (layer, plan.expect("a plan").algorithm().name())
         }));
     }
@@ -67,12 +67,12 @@ fn tiles_are_nearly_always_the_fastest() {
         let layer = Record::parse(line);
         let (conv, request) = (layer.conv(), layer.request());
         let seconds = |tile: &str| {
-            let wish = Wish {
+            let options = PlanOptions {
                 algorithm: Some(Algorithm::Wgmma),
                 tiling: tile.parse().expect("a tile"),
-                ..Wish::default()
+                ..PlanOptions::default()
             };
-            let plan = Plan::new(&conv, request, wish, device).ok()?;
+            let plan = Plan::new(&conv, request, options, device).ok()?;
             Some(plan.seconds(&conv, request, device))
         };
         // Beside resident columns, which are newer than the times, fewer stages fit than some of the tiles had.

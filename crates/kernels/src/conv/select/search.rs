@@ -3,20 +3,22 @@
 
 use windowpane_geometry::{Convolution, Layout, Tile};
 
-use super::{Algorithm, Plan, Wish};
+use super::{Algorithm, Plan, PlanOptions};
 use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
 impl Plan {
     /// The plan of every kernel that can compute a problem, starting with the planner's own choice.
     pub fn beginnings(conv: &Convolution, request: Request, device: &Capabilities) -> Vec<Self> {
-        let own = |algorithm| Wish { algorithm: Some(algorithm), ..Wish::default() };
-        let turned = |algorithm| Wish { layout: Some(Layout::ChannelsLast), ..own(algorithm) };
+        let own = |algorithm| PlanOptions { algorithm: Some(algorithm), ..PlanOptions::default() };
+        let turned =
+            |algorithm| PlanOptions { layout: Some(Layout::ChannelsLast), ..own(algorithm) };
         let all = Algorithm::ALL.into_iter();
-        let wishes = all.flat_map(|algorithm| [own(algorithm), turned(algorithm)]);
-        let wishes = [Wish::default()].into_iter().chain(wishes);
+        let all_options = all.flat_map(|algorithm| [own(algorithm), turned(algorithm)]);
+        let all_options = [PlanOptions::default()].into_iter().chain(all_options);
         let mut plans: Vec<Self> = Vec::new();
-        for plan in wishes.filter_map(|wish| Self::new(conv, request, wish, device).ok()) {
+        for plan in all_options.filter_map(|options| Self::new(conv, request, options, device).ok())
+        {
             if !plans.contains(&plan) {
                 plans.push(plan);
             }
@@ -35,8 +37,8 @@ impl Plan {
     ) -> Vec<Self> {
         let tiles = self.tile().into_iter().flat_map(steps).filter_map(|tile| {
             let (algorithm, layout) = (Some(self.algorithm()), Some(self.layout));
-            let wish = Wish { algorithm, layout, tiling: tile.into() };
-            Self::new(conv, request, wish, device).ok()
+            let options = PlanOptions { algorithm, layout, tiling: tile.into() };
+            Self::new(conv, request, options, device).ok()
         });
         let splits = [self.splits * 2, self.splits / 2].map(|splits| Self { splits, ..*self });
         let splits = splits.into_iter().filter(|plan| plan.check(conv, request, device).is_ok());
@@ -113,7 +115,7 @@ mod tests {
         let request =
             Request { pass: Pass::Forward, dtype: DType::F16, precision: Precision::Strict };
         let plans = Plan::beginnings(&conv, request, &device);
-        assert_eq!(Ok(plans[0]), Plan::new(&conv, request, Wish::default(), &device));
+        assert_eq!(Ok(plans[0]), Plan::new(&conv, request, PlanOptions::default(), &device));
         let kernels: Vec<_> = plans.iter().map(|plan| plan.algorithm()).collect();
         for kernel in [Algorithm::Mma, Algorithm::Simt, Algorithm::Direct] {
             assert!(kernels.contains(&kernel), "{kernel} is not in {kernels:?}");
@@ -125,7 +127,7 @@ mod tests {
         let (conv, device) = (conv(8, 64, 128, 1), GPU);
         for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
             let request = Request { pass, dtype: DType::F32, precision: Precision::Strict };
-            let plan = Plan::new(&conv, request, Wish::default(), &device).expect("a plan");
+            let plan = Plan::new(&conv, request, PlanOptions::default(), &device).expect("a plan");
             let near = plan.neighbours(&conv, request, &device);
             assert!(near.len() > 4, "{pass}: {near:?}");
             for other in &near {

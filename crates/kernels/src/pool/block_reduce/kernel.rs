@@ -9,6 +9,7 @@ use crate::cube::convert::widen;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{
     Accumulator, ProblemArgs, Site, accumulator_at, finish, fold, merge, plane_position, site_of,
+    vector_at,
 };
 
 /// Each team reduces a window and writes the result.
@@ -23,7 +24,7 @@ pub(super) fn whole<S: Float, A: Float, N: Size, M: Size>(
     #[define(A)] _accumulator: ElemType,
 ) {
     let member = member_of(args, form);
-    let site = site_of(&args.problem, member.vector, form.tap);
+    let site = site_of(&args.problem, member.vector, form.window);
     let folded = team::<S, A, N, M>(input, args, &member, &site, form);
     if member.writes {
         finish::<S, A, M>(
@@ -33,7 +34,7 @@ pub(super) fn whole<S: Float, A: Float, N: Size, M: Size>(
             &site,
             &folded,
             member.vector,
-            form.tap,
+            form.window,
         );
     }
 }
@@ -79,8 +80,8 @@ pub(super) fn staged<S: Float, A: Float, N: Size, M: Size>(
     sync_cube();
     if UNIT_POS < planes {
         let vector = first + UNIT_POS;
-        let site = site_of(&args.problem, vector, form.tap);
-        let mut folded = accumulator_at::<A, M>(&args.problem, &site, form.tap);
+        let site = site_of(&args.problem, vector, form.window);
+        let mut folded = accumulator_at::<A, M>(&args.problem, &site, form.window);
         let (rounds, _) = args.round.div_mod(args.taps);
         let own = UNIT_POS * args.taps;
         for round in 0..rounds {
@@ -92,7 +93,7 @@ pub(super) fn staged<S: Float, A: Float, N: Size, M: Size>(
         for t in rounds * STAGED..args.taps {
             tap_of_plane::<S, A, M>(&shared, own, t, &mut folded, form);
         }
-        finish::<S, A, M>(output, &mut indices, &args.problem, &site, &folded, vector, form.tap);
+        finish::<S, A, M>(output, &mut indices, &args.problem, &site, &folded, vector, form.window);
     }
 }
 
@@ -105,9 +106,9 @@ fn tap_of_plane<S: Float, A: Float, M: Size>(
     folded: &mut Accumulator<A, M>,
     #[comptime] form: Form,
 ) {
-    let value = widen::<S, A, M>(shared[(first + t) as usize], form.tap.widened);
+    let value = widen::<S, A, M>(shared[(first + t) as usize], form.window.widened);
     let next = Accumulator::<A, M> { value, position: Vector::new(t as i32) };
-    fold::<A, M>(folded, &next, form.tap);
+    fold::<A, M>(folded, &next, form.window);
 }
 
 /// Each team reduces a part of a window.
@@ -122,7 +123,7 @@ pub(super) fn part<S: Float, A: Float, N: Size, M: Size>(
     #[define(A)] _accumulator: ElemType,
 ) {
     let member = member_of(args, form);
-    let site = site_of(&args.problem, member.vector, form.tap);
+    let site = site_of(&args.problem, member.vector, form.window);
     let folded = team::<S, A, N, M>(input, args, &member, &site, form);
     if member.writes {
         let at = (member.part * args.problem.vectors + member.vector) as usize;
@@ -148,7 +149,7 @@ pub(super) fn fold_parts<S: Float, A: Float, M: Size>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let vector = unit_position(form.tap.runs);
+    let vector = unit_position(form.window.contiguous);
     if vector >= problem.vectors {
         terminate!();
     }
@@ -170,8 +171,8 @@ pub(super) fn fold_parts<S: Float, A: Float, M: Size>(
         let next = part_at::<A, M>(values, &positions, part * problem.vectors + vector);
         add::<A, M>(&mut folded, &next, form);
     }
-    let site = site_of(problem, vector, form.tap);
-    finish::<S, A, M>(output, &mut indices, problem, &site, &folded, vector, form.tap);
+    let site = site_of(problem, vector, form.window);
+    finish::<S, A, M>(output, &mut indices, problem, &site, &folded, vector, form.window);
 }
 
 #[cube]
@@ -181,7 +182,7 @@ fn add<A: Float, M: Size>(
     #[comptime] form: Form,
 ) {
     let before = *folded;
-    let both = merge::<A, M>(&before, next, form.tap.fold, form.tap.extremum);
+    let both = merge::<A, M>(&before, next, form.window);
     folded.value = both.value;
     folded.position = both.position;
 }
@@ -242,8 +243,8 @@ fn team<S: Float, A: Float, N: Size, M: Size>(
     site: &Site,
     #[comptime] form: Form,
 ) -> Accumulator<A, M> {
-    let mut folded = accumulator_at::<A, N>(&args.problem, site, form.tap);
-    let nothing = accumulator_at::<A, N>(&args.problem, site, form.tap);
+    let mut folded = accumulator_at::<A, N>(&args.problem, site, form.window);
+    let nothing = accumulator_at::<A, N>(&args.problem, site, form.window);
     if member.works {
         let first = member.part * args.taps_a_part;
         let end = min(first + args.taps_a_part, args.taps);
@@ -263,7 +264,7 @@ fn team<S: Float, A: Float, N: Size, M: Size>(
     let mut positions = Shared::<[Vector<i32, M>]>::new_slice(comptime!(form.shared_positions()));
     let apart = if comptime!(form.pixels) { args.teams } else { 1u32.runtime() };
     values[UNIT_POS as usize] = lanes.value;
-    if comptime!(form.tap.fold.has_index()) {
+    if comptime!(form.window.fold.has_index()) {
         positions[UNIT_POS as usize] = lanes.position;
     }
     sync_cube();
@@ -271,7 +272,7 @@ fn team<S: Float, A: Float, N: Size, M: Size>(
         let half = args.team >> (halving + 1);
         if member.works && member.number < half {
             let at = (UNIT_POS + half * apart) as usize;
-            let position = if comptime!(form.tap.fold.has_index()) {
+            let position = if comptime!(form.window.fold.has_index()) {
                 positions[at]
             } else {
                 Vector::new(0i32)
@@ -279,7 +280,7 @@ fn team<S: Float, A: Float, N: Size, M: Size>(
             let next = Accumulator::<A, M> { value: values[at], position };
             add::<A, M>(&mut lanes, &next, form);
             values[UNIT_POS as usize] = lanes.value;
-            if comptime!(form.tap.fold.has_index()) {
+            if comptime!(form.window.fold.has_index()) {
                 positions[UNIT_POS as usize] = lanes.position;
             }
         }
@@ -307,7 +308,7 @@ fn round<S: Float, A: Float, N: Size>(
         let t = t + i * args.team;
         let there = if comptime!(whole) { t } else { min(t, end - 1) };
         let place = place_of::<N>(args, site, there, form);
-        let value = widen::<S, A, N>(input[place.vector as usize], form.tap.widened);
+        let value = widen::<S, A, N>(input[place.vector as usize], form.window.widened);
         let inside = place.inside && (comptime!(whole) || t == there);
         if comptime!(whole && form.whole_plane) {
             taps.push(Accumulator::<A, N> { value, position: place.position });
@@ -320,7 +321,7 @@ fn round<S: Float, A: Float, N: Size>(
     }
     #[unroll]
     for i in 0..FLIGHT {
-        fold::<A, N>(folded, taps.index(i as usize), form.tap);
+        fold::<A, N>(folded, taps.index(i as usize), form.window);
     }
 }
 
@@ -341,8 +342,6 @@ fn place_of<N: Size>(
     t: u32,
     #[comptime] form: Form,
 ) -> TapPosition<N> {
-    let plane =
-        (args.problem.depth.input * args.problem.height.input * args.problem.width.input) as u32;
     if comptime!(form.along_width) {
         let lanes = N::value() as u32;
         let mut position = Vector::<i32, N>::new((t * lanes) as i32);
@@ -352,21 +351,21 @@ fn place_of<N: Size>(
         }
         TapPosition::<N> { vector: site.sample * args.taps + t, position, inside: true.runtime() }
     } else if comptime!(form.whole_plane) {
-        let vector = (site.sample * plane + t) * args.problem.pixel_vectors + site.lane;
-        TapPosition::<N> { vector, position: Vector::new(t as i32), inside: true.runtime() }
+        let position = t as i32;
+        let vector = vector_at(&args.problem, site, position, form.window);
+        TapPosition::<N> { vector, position: Vector::new(position), inside: true.runtime() }
     } else {
         let (row, w) = args.kernel_width.div_mod(t);
         let (d, h) = args.kernel_height.div_mod(row);
         let position = plane_position(
             &args.problem,
-            inner(&args.problem.depth, &site.depth, d, form.tap.depth),
-            inner(&args.problem.height, &site.height, h, form.tap.height),
-            inner(&args.problem.width, &site.width, w, form.tap.width),
+            inner(&args.problem.depth, &site.depth, d, form.window.axes[0]),
+            inner(&args.problem.height, &site.height, h, form.window.axes[1]),
+            inner(&args.problem.width, &site.width, w, form.window.axes[2]),
         );
         let inside =
             is_inside(&site.depth, d) && is_inside(&site.height, h) && is_inside(&site.width, w);
-        let vector =
-            (site.sample * plane + position as u32) * args.problem.pixel_vectors + site.lane;
+        let vector = vector_at(&args.problem, site, position, form.window);
         TapPosition::<N> { vector, position: Vector::new(position), inside }
     }
 }

@@ -22,7 +22,6 @@
 //! combines the parts. Taps are reduced out of order, so positions are compared explicitly: among equal maxima the one
 //! at the lower position wins, among NaNs the one at the higher.
 
-mod cost;
 mod kernel;
 
 use core::fmt;
@@ -32,12 +31,18 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use crate::device::Capabilities;
-use crate::pool::common::window::{Form as Tap, ProblemArgs, problem_args};
+use crate::error::{PlanError, only_if};
+use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
 use crate::pool::common::{Buffers, Kernel, Settings, Task, Tensor, optional, widest_divisor};
-use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, check_workspace};
 
 const NAME: &str = "block_reduce";
+
+/// The instructions of a unit besides its taps; of a tap besides its load and its reduction; and of a step that combines
+/// the results of a team.
+const OF_UNIT: f64 = 140.0;
+const OF_TAP: f64 = 37.0;
+const OF_STEP: f64 = 14.0;
 
 /// How the taps of a window are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +125,26 @@ impl Kernel for Config {
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {
-        cost::seconds(self, task)
+        let (settings, lanes) = (task.settings, task.lanes());
+        let taps = task.taps();
+        let cubes = cubes_of_a_part(task, self);
+        let units = cubes * self.parts * settings.units as usize;
+        if self.planes > 0 {
+            let copies = (self.planes * taps) as f64 / lanes as f64 / f64::from(settings.units);
+            let copies = copies * 2.0 * task.load_cost(lanes, 1);
+            let plane = taps as f64 * (task.load_cost(1, 1) + task.reduce_cost(1));
+            return task.launch_seconds(units, OF_UNIT + copies + plane + task.barrier_cost(), 2.0);
+        }
+        let vectors = taps / if settings.along_width { lanes } else { 1 };
+        let loads = vectors.div_ceil(self.team as usize * self.parts).div_ceil(FLIGHT as usize);
+        let loads = loads as f64;
+        let each =
+            f64::from(FLIGHT) * (OF_TAP + task.load_cost(lanes, 1) + task.reduce_cost(lanes));
+        let steps = f64::from(self.team.ilog2());
+        let instructions = OF_UNIT + loads * each + steps * (OF_STEP + task.barrier_cost());
+        let own = task.launch_seconds(units, instructions, loads + steps);
+        let combining = if self.parts > 1 { task.empty_launch_seconds() } else { 0.0 };
+        own + combining
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
@@ -233,7 +257,7 @@ fn written(settings: &Settings) -> usize {
     if settings.along_width { 1 } else { settings.lanes }
 }
 
-/// The numbers of a problem and of its teams. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem and of its teams.
 #[derive(CubeType, CubeLaunch)]
 struct TeamArgs {
     problem: ProblemArgs,
@@ -259,7 +283,7 @@ struct TeamArgs {
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
-    tap: Tap,
+    window: WindowForm,
     /// Whether the taps are the plane in memory order.
     whole_plane: bool,
     /// Whether the lanes lie along the taps.
@@ -274,7 +298,7 @@ struct Form {
 impl Form {
     fn new(task: Task<'_>) -> Self {
         Self {
-            tap: Tap::new(each(task)),
+            window: WindowForm::new(each(task)),
             whole_plane: is_whole_plane(task.pooling()),
             along_width: task.settings.along_width,
             pixels: task.pixel() > 1,
@@ -285,7 +309,7 @@ impl Form {
 
     /// The number of units that share positions; 1 if there are none to share.
     fn shared_positions(&self) -> usize {
-        if self.tap.fold.has_index() { self.units as usize } else { 1 }
+        if self.window.fold.has_index() { self.units as usize } else { 1 }
     }
 }
 

@@ -2,15 +2,13 @@
 
 use windowpane_geometry::{AXES, Axis, Pooling};
 
-use crate::cube::axis::AxisForm;
+use crate::error::{PlanError, only_if};
 use crate::pool::common::Task;
-use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::outermost;
 
 /// A block on one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Block {
-    pub(crate) form: AxisForm,
     /// The inputs of a block: a multiple of the stride.
     pub(crate) inputs: u32,
     pub(crate) kernel: u32,
@@ -91,7 +89,6 @@ pub(crate) fn blocks_of(pooling: &Pooling, strip: usize, lanes: u32) -> [Block; 
         let steps = if i == along { strip as u32 } else { 1 };
         let lanes = if i == AXES - 1 { lanes } else { 1 };
         Block {
-            form: AxisForm::new(axis, true),
             inputs: axis.stride() as u32 * steps * lanes,
             kernel: axis.kernel() as u32,
             stride: axis.stride() as u32,

@@ -4,27 +4,22 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, Pooling};
 
-use crate::cube::axis::{
-    AxisArgs, AxisForm, EvenSplit, axis_args, split, split_above, split_below,
-};
-use crate::pool::common::Task;
-use crate::pool::common::window::{Fold, indexing};
-use crate::pool::problem::Gradient;
+use crate::cube::axis::{AxisArgs, AxisForm, EvenSplit, split, split_above, split_below};
+use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args, split_row};
+use crate::pool::common::{Settings, Task};
 
 /// The numbers of an axis, seen from its input coordinates.
 #[derive(CubeType, CubeLaunch)]
-pub(crate) struct CoverArgs {
-    pub(crate) axis: AxisArgs,
+struct CoverArgs {
     input: FastDivmod<u32>,
-    pub(crate) stride: FastDivmod<u32>,
-    pub(crate) outputs: i32,
+    stride: FastDivmod<u32>,
+    outputs: i32,
     /// For uneven axes: where the windows over a coordinate begin and end.
     split: EvenSplit,
 }
 
 fn cover_args(axis: &Axis) -> CoverArgsLaunch {
     CoverArgsLaunch::new(
-        axis_args(axis),
         axis.input() as u32,
         axis.stride() as u32,
         axis.output() as i32,
@@ -32,84 +27,38 @@ fn cover_args(axis: &Axis) -> CoverArgsLaunch {
     )
 }
 
-/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a gradient that is gathered.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct GatherArgs {
-    /// The number of input vectors.
-    pub(crate) vectors: u32,
-    /// The number of vectors in a pixel.
-    pixel: FastDivmod<u32>,
-    pub(crate) pixel_vectors: u32,
-    pub(crate) depth: CoverArgs,
-    pub(crate) height: CoverArgs,
-    pub(crate) width: CoverArgs,
-    /// The value of a fixed divisor.
-    pub(crate) divisor: u32,
-    /// The index steps to the next sample, channel and position.
-    index_batch: u32,
-    pub(crate) index_channel: u32,
-    index_position: u32,
+    pub(crate) problem: ProblemArgs,
+    depth: CoverArgs,
+    height: CoverArgs,
+    width: CoverArgs,
 }
 
-pub(crate) fn gather_args(task: Task<'_>, gradient: Gradient, vectors: usize) -> GatherArgsLaunch {
+pub(crate) fn gather_args(task: Task<'_>) -> GatherArgsLaunch {
     let [depth, height, width] = task.axes().each_ref().map(cover_args);
-    let reduction = gradient.reduction();
-    let pixel_vectors = (task.pixel() / task.lanes()) as u32;
-    let [batch, channel, position] = indexing(task.pooling(), reduction.base());
-    GatherArgsLaunch::new(
-        vectors as u32,
-        pixel_vectors,
-        pixel_vectors,
-        depth,
-        height,
-        width,
-        reduction.fixed_divisor(),
-        batch,
-        channel,
-        position,
-    )
+    GatherArgsLaunch::new(problem_args(task), depth, height, width)
 }
 
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Form {
-    pub(crate) axes: [AxisForm; AXES],
+pub(crate) struct GatherForm {
+    pub(crate) window: WindowForm,
     /// The most windows over one coordinate of each axis, if the loops over them are unrolled.
     pub(crate) windows: Option<[u32; AXES]>,
-    pub(crate) fold: Fold,
-    pub(crate) rounds: bool,
-    pub(crate) runs: bool,
-    /// Whether a pixel has several vectors.
-    pub(crate) channels: bool,
-    /// The number of axes of the problem.
-    rank: usize,
 }
 
 /// The most windows over one input for which the loops over them are unrolled.
 const UNROLLED_WINDOWS: usize = 27;
 
-impl Form {
-    pub(crate) fn new(task: Task<'_>, gradient: Gradient) -> Self {
-        let (pooling, axes) = (task.pooling(), task.axes());
-        let windows = axes.each_ref().map(most_windows_over);
-        let unrolled = unrolled_windows(pooling).is_some();
+impl GatherForm {
+    pub(crate) fn new(task: Task<'_>) -> Self {
+        let windows = task.axes().each_ref().map(|axis| most_windows_over(axis) as u32);
+        let unrolled = unrolled_windows(task.pooling()).is_some();
         Self {
-            axes: axes.each_ref().map(|axis| AxisForm::new(axis, false)),
-            windows: unrolled.then_some(windows.map(|n| n as u32)),
-            fold: Fold::of(gradient.reduction()),
-            rounds: task.rounds(),
-            runs: task.settings.runs,
-            channels: task.pixel() > task.lanes(),
-            rank: pooling.grid().rank(),
-        }
-    }
-
-    /// Whether all windows have the same divisor, so that their sum can be divided once.
-    pub(crate) fn divides_once(&self) -> bool {
-        match self.fold {
-            Fold::Extremum | Fold::ExtremumAndIndex | Fold::Own => false,
-            Fold::AverageFixed => true,
-            Fold::AveragePadded | Fold::AverageValid => self.axes.iter().all(|axis| !axis.clipped),
+            window: WindowForm::new(task.with(Settings { unrolled: false, ..task.settings })),
+            windows: unrolled.then_some(windows),
         }
     }
 }
@@ -132,11 +81,11 @@ pub(crate) struct Site {
     pub(crate) sample: u32,
     /// The vector within the pixel.
     pub(crate) lane: u32,
+    /// The position in the plane of one channel.
+    pub(crate) position: i32,
     pub(crate) depth: Cover,
     pub(crate) height: Cover,
     pub(crate) width: Cover,
-    /// The index by which a window names this input as its winner, without the channel's part.
-    pub(crate) index: i32,
 }
 
 /// The windows over one coordinate.
@@ -152,15 +101,15 @@ pub(crate) struct Cover {
 }
 
 #[cube]
-fn cover_of(args: &CoverArgs, x: u32, #[comptime] form: AxisForm) -> Cover {
+fn cover_of(axis: &AxisArgs, args: &CoverArgs, x: u32, #[comptime] form: AxisForm) -> Cover {
     if comptime!(form.uneven) {
         // Window `o` covers `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉`, so that `x·O/L − 1 < o < (x+1)·O/L`.
         let first = split_below(&args.split, x) as i32;
         let end = split_above(&args.split, x + 1u32) as i32;
         Cover { x: x as i32, first, end }
     } else {
-        let x = x as i32 + args.axis.before;
-        let reach = (args.axis.kernel - 1) * args.axis.dilation;
+        let x = x as i32 + axis.before;
+        let reach = (axis.kernel - 1) * axis.dilation;
         let beyond = max(x - reach, 0i32) as u32;
         let (below, rest) = args.stride.div_mod(beyond);
         let first = below as i32 + i32::cast_from(rest != 0);
@@ -170,48 +119,74 @@ fn cover_of(args: &CoverArgs, x: u32, #[comptime] form: AxisForm) -> Cover {
 }
 
 #[cube]
-pub(crate) fn site_of(problem: &GatherArgs, vector: u32, #[comptime] form: Form) -> Site {
-    let (position, lane) =
+pub(crate) fn site_of(args: &GatherArgs, vector: u32, #[comptime] form: WindowForm) -> Site {
+    let problem = &args.problem;
+    let (pixel, lane) =
         if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
-    let (rows, w) = problem.width.input.div_mod(position);
-    let (planes, h) =
-        if comptime!(form.rank > 1) { problem.height.input.div_mod(rows) } else { (rows, 0u32) };
-    let (sample, d) =
-        if comptime!(form.rank > 2) { problem.depth.input.div_mod(planes) } else { (planes, 0u32) };
-    let plane = problem.depth.axis.input * problem.height.axis.input * problem.width.axis.input;
-    let in_plane = position - sample * plane as u32;
-    let index = sample * problem.index_batch + in_plane * problem.index_position;
+    let (row, w) = args.width.input.div_mod(pixel);
+    let (sample, d, h) = split_row(row, &args.depth.input, &args.height.input, form.rank);
+    let plane = problem.depth.input * problem.height.input * problem.width.input;
     Site {
         sample,
         lane,
-        depth: cover_of(&problem.depth, d, form.axes[0]),
-        height: cover_of(&problem.height, h, form.axes[1]),
-        width: cover_of(&problem.width, w, form.axes[2]),
-        index: index as i32,
+        position: pixel as i32 - sample as i32 * plane,
+        depth: cover_of(&problem.depth, &args.depth, d, form.axes[0]),
+        height: cover_of(&problem.height, &args.height, h, form.axes[1]),
+        width: cover_of(&problem.width, &args.width, w, form.axes[2]),
     }
 }
 
-/// The offset of the output of the window at (`od`, `oh`, `ow`).
+/// A window that may have read an input.
+#[derive(CubeType)]
+pub(crate) struct Window {
+    /// Whether it exists and has a tap on the input.
+    pub(crate) reads: bool,
+    /// Its position, clamped to those that exist.
+    pub(crate) d: i32,
+    pub(crate) h: i32,
+    pub(crate) w: i32,
+    /// The vector of its output.
+    pub(crate) vector: u32,
+}
+
+/// The window at (`od`, `oh`, `ow`). Unrolled loops run past the last window.
 #[cube]
-pub(crate) fn offset_of(
-    problem: &GatherArgs,
+pub(crate) fn window_at(
+    args: &GatherArgs,
     site: &Site,
     od: i32,
     oh: i32,
     ow: i32,
-    #[comptime] form: Form,
-) -> u32 {
-    let plane = problem.depth.outputs * problem.height.outputs * problem.width.outputs;
-    let window = (od * problem.height.outputs + oh) * problem.width.outputs + ow;
+    #[comptime] form: GatherForm,
+) -> Window {
+    let problem = &args.problem;
+    let [depth, height, width] = comptime!(form.window.axes);
+    let reads = reads(&problem.depth, &site.depth, od, depth)
+        && reads(&problem.height, &site.height, oh, height)
+        && reads(&problem.width, &site.width, ow, width);
+    let unrolled = comptime!(form.windows.is_some());
+    let d = existing(&args.depth, od, unrolled);
+    let h = existing(&args.height, oh, unrolled);
+    let w = existing(&args.width, ow, unrolled);
+    let plane = args.depth.outputs * args.height.outputs * args.width.outputs;
+    let window = (d * args.height.outputs + h) * args.width.outputs + w;
     let pixel = site.sample * plane as u32 + window as u32;
-    if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel }
+    let channels = comptime!(form.window.channels);
+    let vector = if channels { pixel * problem.pixel_vectors + site.lane } else { pixel };
+    Window { reads, d, h, w, vector }
+}
+
+/// The window `o`; the last one instead of those past it in an unrolled loop.
+#[cube]
+fn existing(args: &CoverArgs, o: i32, #[comptime] unrolled: bool) -> i32 {
+    if comptime!(unrolled) { min(o, args.outputs - 1) } else { o }
 }
 
 /// Whether the window at `o` has a tap on the coordinate.
 #[cube]
-pub(crate) fn reads(args: &CoverArgs, cover: &Cover, o: i32, #[comptime] form: AxisForm) -> bool {
+fn reads(axis: &AxisArgs, cover: &Cover, o: i32, #[comptime] form: AxisForm) -> bool {
     if comptime!(form.dilated) {
-        o < cover.end && (cover.x - o * args.axis.stride) % args.axis.dilation == 0
+        o < cover.end && (cover.x - o * axis.stride) % axis.dilation == 0
     } else {
         o < cover.end
     }

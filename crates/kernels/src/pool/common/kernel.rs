@@ -3,8 +3,8 @@
 use core::fmt;
 
 use crate::device::Capabilities;
+use crate::error::PlanError;
 use crate::pool::common::{Buffers, Settings, Task};
-use crate::pool::error::PlanError;
 use crate::pool::problem::Problem;
 
 /// One way to compute a pooling or its gradient. The implementing type is its configuration: the settings that only

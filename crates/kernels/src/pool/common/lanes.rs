@@ -40,7 +40,7 @@ pub(crate) fn divides_windows(problem: Problem<'_>, lanes: usize) -> bool {
 pub(crate) fn lanes_written(task: Task<'_>) -> Option<usize> {
     let (width, widest) = (&task.axes()[AXES - 1], task.widest());
     let both = lanes_along_width(task.problem, widest)?;
-    let few = !task.settings.runs && 4 * both <= widest && width.kernel() <= width.stride();
+    let few = !task.settings.contiguous && 4 * both <= widest && width.kernel() <= width.stride();
     Some(if few { widest_divisor(width.output(), widest) } else { both })
 }
 

@@ -10,7 +10,7 @@
 //! * `window`: a problem's numbers, the position of an output, how its taps are reduced and the result is written.
 //! * `cover`: the same from an input's side: which windows read it.
 //! * `reach`: where lanes along the width find their taps.
-//! * `pieces`: how rows of planes are cut, so that few large planes keep a GPU busy.
+//! * `cubes`: how planes are distributed to cubes, so that few large planes keep a GPU busy.
 //! * `tiles`: which units are neighbours.
 //! * `blocks`: the windows over a block of inputs.
 
@@ -18,9 +18,9 @@ pub(super) mod blocks;
 mod buffers;
 mod cost;
 pub(super) mod cover;
+mod cubes;
 mod kernel;
 mod lanes;
-mod pieces;
 mod reach;
 pub(super) mod settings;
 mod task;
@@ -30,11 +30,11 @@ pub(super) mod window;
 pub(super) use blocks::{Block, blocks_of, blocks_on_axes, check_blocks, window_lanes};
 pub(super) use buffers::{Buffers, Tensor, optional};
 pub(super) use cost::{SECTOR, WARP, WORD, Work};
+pub(super) use cubes::{CubePosition, Cubes, CubesArgs, Planes, cube_position};
 pub(super) use kernel::{Kernel, no_config};
 pub(super) use lanes::{
     UNROLLED_TAPS, divides_windows, lanes_along_width, lanes_written, widest_divisor, widest_load,
 };
-pub(super) use pieces::Pieces;
 pub(super) use reach::{Reach, lanes_of};
 pub(super) use settings::{MOST_UNROLLED_TAPS, Settings, check_strip, unrolls};
 pub(super) use task::Task;

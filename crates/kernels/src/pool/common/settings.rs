@@ -4,8 +4,8 @@ use windowpane_geometry::{DType, Extremum, Pooling};
 
 use crate::cube::convert::{ExtremumForm, accumulator};
 use crate::device::Capabilities;
+use crate::error::PlanError;
 use crate::pool::common::{UNROLLED_TAPS, widest_divisor, widest_load};
-use crate::pool::error::PlanError;
 use crate::pool::problem::{Output, Problem, Reduction, pixel_channels};
 
 /// The most outputs that a strip may have.
@@ -34,7 +34,7 @@ pub struct Settings {
     pub unrolled: bool,
     /// Whether a unit computes a run of neighbouring outputs (threads of a processor) instead of every n-th output
     /// (units of a GPU, whose accesses are then coalesced).
-    pub runs: bool,
+    pub contiguous: bool,
     /// The size of the scratch buffers in bytes.
     pub workspace: usize,
     /// The type of the elements that the plan was made for.
@@ -76,7 +76,7 @@ impl Settings {
             along_width: false,
             units: device.cores.unwrap_or(UNITS.min(device.units_per_cube)),
             unrolled: unrolls(pooling, reduction),
-            runs: device.cores.is_some(),
+            contiguous: device.cores.is_some(),
             workspace: 0,
             dtype,
             accumulator: compared,
@@ -97,7 +97,10 @@ impl Settings {
     /// need enough registers to lower occupancy.
     pub(crate) fn narrowed(self, device: &Capabilities) -> Self {
         let words = device.load_bytes / DType::F32.size();
-        Self { lanes: if self.runs { self.lanes } else { self.lanes.min(words.max(1)) }, ..self }
+        Self {
+            lanes: if self.contiguous { self.lanes } else { self.lanes.min(words.max(1)) },
+            ..self
+        }
     }
 
     /// The settings for elements that are reduced one by one, however many are loaded at once.
@@ -118,7 +121,7 @@ impl Settings {
         }
         let made = |settings: &Self| (settings.dtype, settings.accumulator, settings.extremum);
         if made(self) != made(own) {
-            return Err(PlanError::Foreign { kernel });
+            return Err(PlanError::Foreign);
         }
         if self.along_width != own.along_width {
             return Err(PlanError::Fixed { name: "along_width", kernel });
@@ -135,10 +138,10 @@ pub(crate) fn check_strip(strip: usize) -> Result<(), PlanError> {
     Err(PlanError::Strip { strip, limit: LONGEST_STRIP })
 }
 
-/// Whether the loops over the taps are unrolled: only for few taps, and not for a fitted window, whose size follows
+/// Whether the loops over the taps are unrolled: only for few taps, and not for an adaptive window, whose size follows
 /// from the extents and must not change the kernel. A norm visits its taps twice, in loops.
 pub(crate) fn unrolls(pooling: &Pooling, reduction: Reduction) -> bool {
     let grid = pooling.grid();
     let norm = matches!(reduction, Reduction::Norm(_));
-    grid.taps() <= UNROLLED_TAPS && !grid.is_fitted() && !norm
+    grid.taps() <= UNROLLED_TAPS && !grid.is_adaptive() && !norm
 }

@@ -7,8 +7,8 @@ use windowpane_geometry::{AXES, Axis, DType, Divisor, Pooling};
 use crate::cube::convert::{Widening, elem};
 use crate::cube::unit;
 use crate::device::Capabilities;
+use crate::error::PlanError;
 use crate::pool::common::{Settings, divides_windows, lanes_along_width, widest_load};
-use crate::pool::error::PlanError;
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
 /// A problem, the settings of its plan, and the device.
@@ -85,6 +85,16 @@ impl<'a> Task<'a> {
         vectors
     }
 
+    /// The number of units with one at each of `places` on every axis, for every vector of a pixel of every sample.
+    pub(crate) fn units_at(&self, places: [usize; AXES]) -> usize {
+        let (elements, of): (_, fn(&Axis) -> usize) = match self.problem.gradient {
+            true => (self.inputs(), Axis::input),
+            false => (self.outputs(), Axis::output),
+        };
+        let vectors: usize = self.vectors_on_axes(of).iter().product();
+        elements / self.lanes() / vectors * places.iter().product::<usize>()
+    }
+
     /// The number of elements in the widest single load.
     pub(crate) fn widest(&self) -> usize {
         widest_load(self.dtype(), self.device)
@@ -97,13 +107,13 @@ impl<'a> Task<'a> {
 
     /// How elements of `dtype` are converted to the type in which they are reduced.
     pub(crate) fn widening(&self, dtype: DType) -> Widening {
-        let Settings { accumulator, extremum, runs, .. } = self.settings;
+        let Settings { accumulator, extremum, contiguous, .. } = self.settings;
         if let Some(keys) = extremum.keys(dtype) {
             keys
-        } else if dtype == DType::BF16 && accumulator != dtype && self.device.fuses_conversions {
-            if runs { Widening::EachBits } else { Widening::Bits }
-        } else {
+        } else if accumulator == dtype {
             Widening::Cast
+        } else {
+            Widening::of_sums(dtype, contiguous, self.device)
         }
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn tiles_args(task: Task<'_>, places: usize) -> TilesLaunch {
     let pixel = task.pixel_vectors();
     let width = &task.axes()[AXES - 1];
     let most = if task.problem.gradient { 2 * width.stride() - 1 } else { width.stride() };
-    let shares = width.kernel() > most && !task.settings.runs;
+    let shares = width.kernel() > most && !task.settings.contiguous;
     let tile = tile(pixel as usize, task.lanes() * task.dtype().size(), shares) as u32;
     let rows = rows(task, places) as u32;
     TilesLaunch::new(tile, tile, rows, rows, pixel / tile)
@@ -55,7 +55,7 @@ fn tile(pixel: usize, bytes: usize, shares: bool) -> usize {
 fn rows(task: Task<'_>, places: usize) -> usize {
     let height = &task.axes()[AXES - 2];
     let inner = outermost(task.pooling()) < AXES - 2;
-    let shares = height.kernel() > height.stride() && inner && !task.settings.runs;
+    let shares = height.kernel() > height.stride() && inner && !task.settings.contiguous;
     let divides = |&rows: &usize| places.is_multiple_of(rows);
     (1..=TILE_ROWS).rev().find(divides).filter(|_| shares).unwrap_or(1)
 }

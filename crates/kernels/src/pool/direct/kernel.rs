@@ -6,7 +6,7 @@ use crate::cube::axis::{is_inside, visited};
 use crate::cube::convert::{widen, widen_kept};
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{
-    Accumulator, Form, ProblemArgs, Site, accumulator_at, finish, fold, site_of, tap_of,
+    Accumulator, ProblemArgs, Site, WindowForm, accumulator_at, finish, fold, site_of, tap_of,
 };
 
 /// `S` is the type in which elements are stored, `A` the type in which they are compared and summed. `A` may be an
@@ -17,19 +17,19 @@ pub(super) fn direct<S: Float, A: Float, N: Size>(
     output: &mut [Vector<S, N>],
     mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &ProblemArgs,
-    #[comptime] form: Form,
+    #[comptime] form: WindowForm,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let vector = unit_position(form.runs);
+    let vector = unit_position(form.contiguous);
     if vector >= problem.vectors {
         terminate!();
     }
     let site = site_of(problem, vector, form);
     let mut folded = accumulator_at::<A, N>(problem, &site, form);
-    let (first_d, end_d) = visited(&site.depth, form.depth);
-    let (first_h, end_h) = visited(&site.height, form.height);
-    let (first_w, end_w) = visited(&site.width, form.width);
+    let (first_d, end_d) = visited(&site.depth, form.axes[0]);
+    let (first_h, end_h) = visited(&site.height, form.axes[1]);
+    let (first_w, end_w) = visited(&site.width, form.axes[2]);
     let unrolled = comptime!(form.unrolled());
     #[unroll(unrolled)]
     for td in first_d..end_d {
@@ -54,15 +54,15 @@ fn fold_tap<S: Float, A: Float, N: Size>(
     td: i32,
     th: i32,
     tw: i32,
-    #[comptime] form: Form,
+    #[comptime] form: WindowForm,
 ) {
     let tap = tap_of(problem, site, td, th, tw, form);
     let next = if comptime!(form.fold.is_extremum()) {
         widen::<S, A, N>(input[tap.vector as usize], form.widened)
     } else {
-        let inside = is_inside(&site.depth, td, form.depth)
-            && is_inside(&site.height, th, form.height)
-            && is_inside(&site.width, tw, form.width);
+        let inside = is_inside(&site.depth, td, form.axes[0])
+            && is_inside(&site.height, th, form.axes[1])
+            && is_inside(&site.width, tw, form.axes[2]);
         widen_kept::<S, A, N>(input[tap.vector as usize], inside, form.widened)
     };
     let next = Accumulator::<A, N> { value: next, position: Vector::new(tap.position) };

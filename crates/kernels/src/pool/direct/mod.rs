@@ -13,11 +13,11 @@
 mod kernel;
 
 use crate::device::Capabilities;
-use crate::pool::common::window::{Form, problem_args};
+use crate::error::{PlanError, only_if};
+use crate::pool::common::window::{WindowForm, problem_args};
 use crate::pool::common::{
     Buffers, Kernel, MOST_UNROLLED_TAPS, Settings, Task, no_config, optional,
 };
-use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::Problem;
 
 const NAME: &str = "direct";
@@ -80,7 +80,7 @@ impl Kernel for Config {
                 buffers.output.vectors(lanes),
                 optional(buffers.indices, lanes),
                 problem_args(task),
-                Form::new(task),
+                WindowForm::new(task),
                 task.elem(),
                 task.accumulator(),
             )

@@ -14,11 +14,10 @@
 
 mod kernel;
 
-use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
-use crate::pool::common::cover::{Form, gather_args, unrolled_windows};
+use crate::error::{PlanError, only_if};
+use crate::pool::common::cover::{GatherForm, gather_args, unrolled_windows};
 use crate::pool::common::{Buffers, Kernel, Settings, Task, no_config, optional};
-use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::Problem;
 
 const NAME: &str = "gather";
@@ -65,10 +64,8 @@ impl Kernel for Config {
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         let Buffers { client, input: dy, output: dx, indices: winners, .. } = buffers;
-        let gradient = task.reduction().gradient().ok_or(PlanError::Foreign { kernel: NAME })?;
         let lanes = task.lanes();
-        let vectors = task.inputs() / lanes;
-        let (cubes, units) = task.grid(client, vectors);
+        let (cubes, units) = task.grid(client, task.inputs() / lanes);
         // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
         unsafe {
             kernel::backward::launch_unchecked(
@@ -79,10 +76,10 @@ impl Kernel for Config {
                 dy.vectors(lanes),
                 optional(winners, lanes),
                 dx.vectors(lanes),
-                gather_args(task, gradient, vectors),
-                Form::new(task, gradient),
+                gather_args(task),
+                GatherForm::new(task),
                 task.elem(),
-                elem(accumulator(task.dtype())),
+                task.accumulator(),
             )
         };
         Ok(())

@@ -23,12 +23,12 @@ use windowpane_geometry::{AXES, Axis, DType, IndexBase, Layout};
 
 use crate::cube::convert::Widening;
 use crate::device::Capabilities;
+use crate::error::{PlanError, only_if};
 use crate::pool::common::window::split;
 use crate::pool::common::{
     Block, Buffers, Kernel, Settings, Task, WARP, blocks_on_axes, check_blocks, no_config,
     widest_divisor,
 };
-use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
 
 const NAME: &str = "gather_staged";
@@ -56,7 +56,7 @@ impl Kernel for Config {
         only_if(NAME, last, "it is for channels-last tensors")?;
         only_if(NAME, whole, "channels are not a multiple of 4")?;
         only_if(NAME, outermost(pooling) == 0, "windows are not three-dimensional")?;
-        only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
+        only_if(NAME, !pooling.grid().is_adaptive(), "window sizes follow from the input")?;
         only_if(NAME, all(|axis| axis.dilation() == 1), "windows are dilated")?;
         only_if(NAME, all(|axis| axis.stride() <= MOST_INPUTS), "strides are too long")?;
         only_if(NAME, all(|axis| axis.kernel() <= MOST_WINDOWS), "windows have too many taps")?;
@@ -266,7 +266,7 @@ struct StagedAxis {
     tiles: FastDivmod<u32>,
 }
 
-/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct StagedArgs {
     cubes: u32,

@@ -1,37 +1,20 @@
 //! The parameters of blocks that change the kernel's code: which windows are over which inputs, known at compile time.
 
-use windowpane_geometry::{AXES, DType, IndexBase, Pooling};
+use windowpane_geometry::{AXES, Pooling};
 
 use super::NAME;
-use crate::cube::convert::Widening;
-use crate::pool::common::window::Fold;
-use crate::pool::common::{Block, Task, blocks_of, check_blocks, window_lanes};
-use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::Gradient;
+use crate::error::{PlanError, only_if};
+use crate::pool::common::window::WindowForm;
+use crate::pool::common::{Block, Settings, Task, blocks_of, check_blocks, window_lanes};
 
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) axes: [Block; AXES],
-    pub(super) fold: Fold,
-    /// Whether a share is computed with a reciprocal. The error bound of the sum has room for the second rounding,
-    /// except if the reference itself is computed in the same type.
-    pub(super) reciprocal: bool,
-    pub(super) rounds: bool,
-    /// How elements are converted to the accumulator's type.
-    pub(super) widened: Widening,
-    pub(super) runs: bool,
-    /// Whether a pixel has several vectors.
-    pub(super) channels: bool,
+    pub(super) window: WindowForm,
     /// The lanes along the width, or 1: those of the inputs, and those of the windows.
     pub(super) lanes: u32,
     pub(super) window_lanes: u32,
-    /// Whether the lanes lie along the width, even if there is only one.
-    pub(super) along_width: bool,
-    /// Whether all channels of a pixel share one index.
-    pub(super) one_index: bool,
-    /// The number of axes of the problem.
-    pub(super) rank: usize,
 }
 
 /// The most windows over a block and the most inputs in it; larger blocks are left to the plain gather.
@@ -42,68 +25,48 @@ const MOST_INPUTS: usize = 16;
 pub(super) fn check(pooling: &Pooling, strip: usize) -> Result<(), PlanError> {
     let dense = pooling.grid().axes().iter().all(|axis| axis.dilation() == 1);
     only_if(NAME, dense, "windows are dilated")?;
-    only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
+    only_if(NAME, !pooling.grid().is_adaptive(), "window sizes follow from the input")?;
     check_blocks(NAME, &blocks_of(pooling, strip, 1), [MOST_INPUTS, MOST_WINDOWS])
 }
 
 impl Form {
-    pub(super) fn new(task: Task<'_>, gradient: Gradient, strip: usize) -> Self {
+    pub(super) fn new(task: Task<'_>, strip: usize) -> Self {
         let (pooling, settings) = (task.pooling(), task.settings);
         let lanes = if settings.along_width { settings.lanes } else { 1 };
         let window_lanes = window_lanes(&pooling.grid().axes()[AXES - 1], lanes) as u32;
         let window_lanes = if settings.along_width { window_lanes } else { 1 };
         Self {
             axes: blocks_of(pooling, strip, window_lanes),
-            fold: Fold::of(gradient.reduction()),
-            reciprocal: task.dtype() != DType::F64,
-            rounds: task.rounds(),
-            widened: task.widening(task.dtype()),
-            runs: settings.runs,
-            channels: task.pixel_vectors() > 1,
+            window: WindowForm::new(task.with(Settings { unrolled: false, ..settings })),
             lanes: lanes as u32,
             window_lanes,
-            along_width: settings.along_width,
-            one_index: !settings.along_width && gradient.reduction().base() == IndexBase::Plane,
-            rank: pooling.grid().rank(),
         }
     }
 
     /// The form of a block away from all edges. The width keeps its edges if a warp would cross them.
     pub(super) fn interior(self) -> Self {
-        let mut axes =
-            self.axes.map(|block| Block { form: block.form.unclipped(), whole: true, ..block });
-        if self.crosses() {
-            axes[AXES - 1] = self.axes[AXES - 1];
-        }
-        Self { axes, ..self }
+        let mut axes = self.axes.map(|block| Block { whole: true, ..block });
+        axes[AXES - 1].whole = !self.crosses();
+        Self { axes, window: self.window.unclipped(!self.crosses()), ..self }
     }
 
     /// Whether a warp crosses the edges of the width, so that its units away from them would wait for the others: if a
     /// pixel is one vector.
     pub(super) fn crosses(&self) -> bool {
-        !self.channels
+        !self.window.channels
     }
 
     /// Whether the divisor of a window's gradient is found by comparisons. Windows then have so few taps that the
     /// product of their line's and their column's factor, rounded, is the quotient itself.
     pub(super) fn compares(&self) -> bool {
-        self.reciprocal && self.axes[0].kernel == 1 && self.axes.iter().all(|a| a.kernel <= 3)
-    }
-
-    /// Whether all windows have the same divisor, so that their sum can be divided once.
-    pub(super) fn divides_once(&self) -> bool {
-        match self.fold {
-            Fold::AverageFixed => true,
-            Fold::AveragePadded | Fold::AverageValid => {
-                self.axes.iter().all(|axis| !axis.form.clipped)
-            }
-            _ => false,
-        }
+        self.window.reciprocal
+            && self.axes[0].kernel == 1
+            && self.axes.iter().all(|a| a.kernel <= 3)
     }
 
     /// Whether each gradient is divided by its own window's divisor.
     pub(super) fn divides_each(&self) -> bool {
-        !self.fold.is_extremum() && !self.divides_once()
+        !self.window.fold.is_extremum() && !self.window.has_one_divisor()
     }
 
     /// The vectors of windows over a block on each axis: the first one, and how many.

@@ -9,7 +9,7 @@ use super::windows::{Window, window, window_at};
 use super::{BlockAxis, Blocks};
 use crate::cube::convert::round;
 use crate::cube::unit::unit_position;
-use crate::pool::common::window::split;
+use crate::pool::common::window::{index_of, plane_position, split, split_row};
 use crate::pool::common::{Block, tiled};
 
 #[cube(launch_unchecked)]
@@ -17,27 +17,27 @@ pub(super) fn gather_blocks<S: Float, A: Float, M: Size, N: Size>(
     dy: &[Vector<S, M>],
     winners: ComptimeOption<Box<[Vector<i32, M>]>>,
     dx: &mut [Vector<S, N>],
-    problem: &Blocks,
+    blocks: &Blocks,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let unit = unit_position(form.runs);
-    if unit >= problem.units {
+    let unit = unit_position(form.window.contiguous);
+    if unit >= blocks.units {
         terminate!();
     }
-    let place = place_of(problem, unit, form);
+    let place = place_of(blocks, unit, form);
     // On a width without channels, a warp would cross the edges and run both paths.
-    let inner = if comptime!(form.channels || !form.fold.is_extremum()) {
-        is_interior(problem, &place, form)
+    let inner = if comptime!(form.window.channels || !form.window.fold.is_extremum()) {
+        is_interior(blocks, &place, form)
     } else {
         false.runtime()
     };
     if inner {
         let form = comptime!(form.interior());
-        block::<S, A, M, N>(dy, &winners, dx, problem, &place, form);
+        block::<S, A, M, N>(dy, &winners, dx, blocks, &place, form);
     } else {
-        block::<S, A, M, N>(dy, &winners, dx, problem, &place, form);
+        block::<S, A, M, N>(dy, &winners, dx, blocks, &place, form);
     }
 }
 
@@ -61,17 +61,15 @@ pub(super) struct Corner {
 }
 
 #[cube]
-fn place_of(problem: &Blocks, unit: u32, #[comptime] form: Form) -> BlockPosition {
-    let (w, lane, row) = if comptime!(form.channels) {
-        tiled(&problem.tiles, &problem.width.places, unit)
+fn place_of(blocks: &Blocks, unit: u32, #[comptime] form: Form) -> BlockPosition {
+    let (w, lane, row) = if comptime!(form.window.channels) {
+        tiled(&blocks.tiles, &blocks.width.places, unit)
     } else {
-        let (row, w) = problem.width.places.div_mod(unit);
+        let (row, w) = blocks.width.places.div_mod(unit);
         (w, 0u32.runtime(), row)
     };
-    let (plane, h) =
-        if comptime!(form.rank > 1) { problem.height.places.div_mod(row) } else { (row, 0u32) };
-    let (sample, d) =
-        if comptime!(form.rank > 2) { problem.depth.places.div_mod(plane) } else { (plane, 0u32) };
+    let (sample, d, h) =
+        split_row(row, &blocks.depth.places, &blocks.height.places, form.window.rank);
     BlockPosition {
         sample: sample as i32,
         lane: lane as i32,
@@ -96,39 +94,37 @@ fn corner(
 
 /// Whether a block is away from all edges.
 #[cube]
-fn is_interior(problem: &Blocks, place: &BlockPosition, #[comptime] form: Form) -> bool {
-    let [depth, height, width] = comptime!(form.windows());
-    let inputs = comptime!(form.inputs());
-    let counts = comptime!(!form.fold.is_extremum());
-    let inner = is_inner(&problem.depth, &place.depth, depth, inputs[0], form.axes[0], counts)
-        && is_inner(&problem.height, &place.height, height, inputs[1], form.axes[1], counts);
+fn is_interior(blocks: &Blocks, place: &BlockPosition, #[comptime] form: Form) -> bool {
+    let inner = is_inner(&blocks.depth, &place.depth, 0usize, form)
+        && is_inner(&blocks.height, &place.height, 1usize, form);
     if comptime!(form.crosses()) {
         inner
     } else {
-        inner && is_inner(&problem.width, &place.width, width, inputs[2], form.axes[2], counts)
+        inner && is_inner(&blocks.width, &place.width, 2usize, form)
     }
 }
 
-/// Whether the inputs of a block and the windows over them exist. If `counts`, these windows must also be inside the
-/// input, because their divisors depend on that.
+/// Whether the inputs of a block and the windows over them exist on axis `i`. The divisors of windows depend on their
+/// taps, so these must then be inside the input.
 #[cube]
 fn is_inner(
     args: &BlockAxis,
     corner: &Corner,
-    #[comptime] windows: (i32, u32),
-    #[comptime] inputs: u32,
-    #[comptime] block: Block,
-    #[comptime] counts: bool,
+    #[comptime] i: usize,
+    #[comptime] form: Form,
 ) -> bool {
-    let (first, count) = comptime!((windows.0, windows.1 as i32));
+    let (first, count) = comptime!(form.windows()[i]);
+    let inputs = comptime!(form.inputs()[i]);
     let there = corner.window + first >= 0
-        && corner.window + first + count <= args.outputs
+        && corner.window + first + comptime!(count as i32) <= args.outputs
         && corner.input + comptime!(inputs as i32) <= args.inputs;
-    if comptime!(counts && block.form.clipped) {
+    if comptime!(!form.window.fold.is_extremum() && form.window.axes[i].clipped) {
         // The windows reach this far beyond the block's inputs, and nothing there may be padding.
-        let x = corner.input * comptime!(block.lanes_of(inputs));
+        let block = comptime!(form.axes[i]);
+        let lanes = comptime!(block.lanes_of(inputs));
+        let x = corner.input * lanes;
         let reach = comptime!((block.kernel - 1) as i32);
-        there && x >= reach && x + comptime!(block.inputs as i32) + reach <= args.axis.input
+        there && x >= reach && x + comptime!(block.inputs as i32) + reach <= args.inputs * lanes
     } else {
         there
     }
@@ -140,22 +136,22 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
     dy: &[Vector<S, M>],
     winners: &ComptimeOption<Box<[Vector<i32, M>]>>,
     dx: &mut [Vector<S, N>],
-    problem: &Blocks,
+    blocks: &Blocks,
     place: &BlockPosition,
     #[comptime] form: Form,
 ) {
     let mut windows = Sequence::<Window<A, M>>::new();
     #[unroll]
     for i in 0..form.all_windows() {
-        windows.push(window::<S, A, M>(dy, winners, problem, place, i, form));
+        windows.push(window::<S, A, M>(dy, winners, blocks, place, i, form));
     }
     // Not while they are loaded: each load would wait for the one before it.
     let windows = if comptime!(form.divides_each()) {
-        shared_out::<A, M>(windows, problem, place, form)
+        shared_out::<A, M>(windows, blocks, place, form)
     } else {
         windows
     };
-    let lines = if comptime!(form.fold.is_extremum()) {
+    let lines = if comptime!(form.window.fold.is_extremum()) {
         Sequence::<Vector<A, N>>::new()
     } else {
         lines::<A, M, N>(&windows, form)
@@ -166,23 +162,27 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
         let d = place.depth.input + comptime!(x[0] as i32);
         let h = place.height.input + comptime!(x[1] as i32);
         let w = place.width.input + comptime!(x[2] as i32);
-        let there = is_below(d, problem.depth.inputs, form.axes[0])
-            && is_below(h, problem.height.inputs, form.axes[1])
-            && is_below(w, problem.width.inputs, form.axes[2]);
+        let there = is_below(d, blocks.depth.inputs, form.axes[0])
+            && is_below(h, blocks.height.inputs, form.axes[1])
+            && is_below(w, blocks.width.inputs, form.axes[2]);
         if there {
-            let line = (place.sample * problem.depth.inputs + d) * problem.height.inputs + h;
-            let pixel = line * problem.width.inputs + w;
-            let index = index_of::<N>(problem, place, d, h, w, form);
-            let mut sum = if comptime!(form.fold.is_extremum()) {
+            let line = (place.sample * blocks.depth.inputs + d) * blocks.height.inputs + h;
+            let pixel = line * blocks.width.inputs + w;
+            let mut sum = if comptime!(form.window.fold.is_extremum()) {
+                let position =
+                    plane_position(&blocks.problem, d, h, w * comptime!(form.lanes as i32));
+                let position = Vector::new(position);
+                let (sample, lane) = (place.sample as u32, place.lane as u32);
+                let index = index_of::<N>(&blocks.problem, sample, lane, position, form.window);
                 gather::<A, M, N>(&windows, index, x, form)
             } else {
                 gather_lines::<A, N>(&lines, x, form)
             };
-            if comptime!(form.divides_once()) {
-                sum = divided_once::<A, N>(problem, sum, form);
+            if comptime!(form.window.has_one_divisor()) {
+                sum = divided_once::<A, N>(blocks, sum, form);
             }
-            let at = pixel * problem.pixel_vectors + place.lane;
-            dx[at as usize] = round::<A, S, N>(sum, form.rounds);
+            let at = pixel * blocks.problem.pixel_vectors as i32 + place.lane;
+            dx[at as usize] = round::<A, S, N>(sum, form.window.rounds);
         }
     }
 }
@@ -191,35 +191,6 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
 #[cube]
 fn is_below(x: i32, inputs: i32, #[comptime] block: Block) -> bool {
     if comptime!(block.whole) { true.runtime() } else { x < inputs }
-}
-
-/// The index by which a window names this input as its winner.
-#[cube]
-fn index_of<N: Size>(
-    problem: &Blocks,
-    place: &BlockPosition,
-    d: i32,
-    h: i32,
-    w: i32,
-    #[comptime] form: Form,
-) -> Vector<i32, N> {
-    let lanes = comptime!(form.lanes as i32);
-    let line = d * problem.height.axis.input + h;
-    let position = line * problem.width.axis.input + w * lanes;
-    let index =
-        place.sample * problem.index_batch as i32 + position * problem.index_position as i32;
-    if comptime!(form.one_index) {
-        Vector::new(index)
-    } else {
-        let first = place.lane * N::value() as i32 * problem.index_lane as i32;
-        let index = index + if comptime!(form.along_width) { 0i32.runtime() } else { first };
-        let mut indices = Vector::<i32, N>::new(index);
-        #[unroll]
-        for i in 0..N::value() {
-            indices.insert(i, index + i as i32 * problem.index_lane as i32);
-        }
-        indices
-    }
 }
 
 /// Adds the gradients of the windows that an input won.
@@ -233,7 +204,7 @@ fn gather<A: Float, M: Size, N: Size>(
     let zero = Vector::<A, N>::new(A::from_int(0));
     let steps = comptime!(form.steps(x));
     let mut sum = zero;
-    if comptime!(form.along_width) {
+    if comptime!(form.window.along_width) {
         #[unroll]
         for lane in 0..N::value() {
             sum.insert(lane, gather_lane::<A, M, N>(windows, index, x, lane as u32, form));

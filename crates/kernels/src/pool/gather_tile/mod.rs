@@ -17,7 +17,6 @@
 //! is one vector wide and neighbouring units write adjacent vectors. If the stride does not divide the lanes, vectors
 //! of `dy` are as long as those of `dx`, and a block is `stride` vectors wide.
 
-mod cost;
 mod form;
 mod kernel;
 mod shares;
@@ -29,20 +28,24 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis};
 
-use crate::cube::axis::{AxisArgs, axis_args};
 use crate::device::Capabilities;
+use crate::error::{PlanError, only_if};
 use crate::pool::common::blocks;
-use crate::pool::common::window::indexing;
+use crate::pool::common::window::{ProblemArgs, problem_args};
 use crate::pool::common::{
     Buffers, Kernel, Settings, Task, Tiles, blocks_on_axes, check_strip, lanes_along_width,
     optional, tiles_args,
 };
-use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::{Gradient, Problem, outermost};
+use crate::pool::problem::{Problem, outermost};
 
 use form::Form;
 
 const NAME: &str = "gather_tile";
+
+/// The instructions of a unit besides its windows and its sums; of a window besides its loads; and of a division.
+const OF_UNIT: f64 = 190.0;
+const OF_WINDOW: f64 = 6.5;
+const OF_DIVISION: f64 = 20.0;
 
 /// How inputs are distributed to units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,15 +92,27 @@ impl Kernel for Config {
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {
-        cost::seconds(self, task)
+        let form = Form::new(task, self.strip);
+        // Windows whose lanes lie along the width have a divisor each.
+        let divisors = match form.divides_each() && !form.compares() {
+            true => f64::from(form.window_lanes) * OF_DIVISION,
+            false => 0.0,
+        };
+        let window = OF_WINDOW + task.load_windows_cost(window_lanes(task, &form)) + divisors;
+        let strides: usize = task.axes().iter().map(Axis::stride).product();
+        let over = task.taps() as f64 / strides as f64;
+        let moves = if task.settings.along_width { task.shuffle_cost(task.lanes()) } else { 0.0 };
+        let sum = over * (task.reduce_cost(task.lanes()) + moves);
+        let block = f64::from(form.all_windows()) * window + f64::from(form.all_inputs()) * sum;
+        task.launch_seconds(task.units_at(blocks_on_axes(task, &form.axes)), OF_UNIT + block, 1.0)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         let Buffers { client, input: dy, output: dx, indices: winners, .. } = buffers;
-        let gradient = task.reduction().gradient().ok_or(PlanError::Foreign { kernel: NAME })?;
-        let form = Form::new(task, gradient, self.strip);
+        let form = Form::new(task, self.strip);
         let (lanes, window_lanes) = (task.lanes(), window_lanes(task, &form));
-        let units = units(task, &form);
+        let places = blocks_on_axes(task, &form.axes);
+        let units = task.units_at(places);
         let (cubes, dim) = task.grid(client, units);
         // SAFETY: windows and inputs that do not exist are neither read nor written.
         unsafe {
@@ -110,7 +125,7 @@ impl Kernel for Config {
                 dy.vectors(window_lanes),
                 optional(winners, window_lanes),
                 dx.vectors(lanes),
-                blocks_args(task, gradient, units, blocks_on_axes(task, &form.axes)),
+                blocks_args(task, units, places),
                 form,
                 task.elem(),
                 task.accumulator(),
@@ -125,18 +140,9 @@ fn window_lanes(task: Task<'_>, form: &Form) -> usize {
     if task.settings.along_width { form.window_lanes as usize } else { task.lanes() }
 }
 
-/// The number of blocks, each of which is a unit's.
-fn units(task: Task<'_>, form: &Form) -> usize {
-    let pixel = task.pixel_vectors() as usize;
-    let positions = task.vectors_on_axes(Axis::input).iter().product::<usize>();
-    let samples = task.inputs() / task.lanes() / pixel / positions;
-    samples * pixel * blocks_on_axes(task, &form.axes).iter().product::<usize>()
-}
-
 /// The numbers of an axis, seen from its blocks.
 #[derive(CubeType, CubeLaunch)]
 struct BlockAxis {
-    axis: AxisArgs,
     places: FastDivmod<u32>,
     /// The number of windows, in vectors if the lanes lie along the axis.
     outputs: i32,
@@ -144,57 +150,26 @@ struct BlockAxis {
     inputs: i32,
 }
 
-/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem and of its blocks.
 #[derive(CubeType, CubeLaunch)]
 struct Blocks {
     units: u32,
     tiles: Tiles,
-    /// The number of vectors in a pixel.
-    pixel_vectors: i32,
+    problem: ProblemArgs,
     depth: BlockAxis,
     height: BlockAxis,
     width: BlockAxis,
-    /// The value of a fixed divisor.
-    divisor: u32,
-    /// The reciprocal of the divisor of a window with all its taps inside the input.
-    reciprocal: InputScalar,
-    /// The index steps to the next sample, position, and lane of a vector.
-    index_batch: u32,
-    index_position: u32,
-    index_lane: u32,
 }
 
-fn blocks_args(
-    task: Task<'_>,
-    gradient: Gradient,
-    units: usize,
-    places: [usize; AXES],
-) -> BlocksLaunch {
+fn blocks_args(task: Task<'_>, units: usize, places: [usize; AXES]) -> BlocksLaunch {
     let inputs = task.vectors_on_axes(Axis::input);
     let axes = task.axes();
     let along_width = |i| task.settings.along_width && i == AXES - 1;
     let lanes = |i| if along_width(i) { blocks::window_lanes(&axes[i], task.lanes()) } else { 1 };
     let [depth, height, width] = [0, 1, 2].map(|i| {
-        BlockAxisLaunch::new(
-            axis_args(&axes[i]),
-            places[i] as u32,
-            (axes[i].output() / lanes(i)) as i32,
-            inputs[i] as i32,
-        )
+        let outputs = (axes[i].output() / lanes(i)) as i32;
+        BlockAxisLaunch::new(places[i] as u32, outputs, inputs[i] as i32)
     });
-    let reduction = gradient.reduction();
-    let [index_batch, index_channel, index_position] = indexing(task.pooling(), reduction.base());
-    BlocksLaunch::new(
-        units as u32,
-        tiles_args(task, places[AXES - 2]),
-        task.pixel_vectors() as i32,
-        depth,
-        height,
-        width,
-        reduction.fixed_divisor(),
-        task.reciprocal(),
-        index_batch,
-        index_position,
-        if task.settings.along_width { index_position } else { index_channel },
-    )
+    let tiles = tiles_args(task, places[AXES - 2]);
+    BlocksLaunch::new(units as u32, tiles, problem_args(task), depth, height, width)
 }

@@ -6,15 +6,14 @@ use super::Blocks;
 use super::form::Form;
 use super::kernel::BlockPosition;
 use super::windows::{Window, moved, window_at};
-use crate::pool::common::Block;
-use crate::pool::common::window::{Fold, counted_at};
+use crate::pool::common::window::counted_at;
 
 /// The windows of a block, with the factor or divisor for each tap's share of their gradients. Lanes along the width
 /// have divisors of their own. Lanes along the channels share one, which is computed only once.
 #[cube]
 pub(super) fn shared_out<A: Float, N: Size>(
     windows: Sequence<Window<A, N>>,
-    problem: &Blocks,
+    blocks: &Blocks,
     place: &BlockPosition,
     #[comptime] form: Form,
 ) -> Sequence<Window<A, N>> {
@@ -28,16 +27,16 @@ pub(super) fn shared_out<A: Float, N: Size>(
     #[unroll]
     for i in 0..columns {
         let w = place.width.window + comptime!(width.0 + i as i32);
-        let w = moved(&problem.width, w, comptime!(form.axes[2].whole)) * lanes as i32;
+        let w = moved(&blocks.width, w, comptime!(form.axes[2].whole)) * lanes as i32;
         #[unroll]
         for lane in 0..lanes {
             let o = (w + lane as i32) as u32;
-            let count = counted_at(&problem.width.axis, o, form.axes[2].form, form.fold);
+            let count = counted_at(&blocks.problem.width, o, form.window.axes[2], form.window.fold);
             counts.push(count);
             usual.push(if comptime!(form.compares()) {
-                column_factor::<A>(count, form.axes[2])
+                column_factor::<A>(count, form)
             } else {
-                usual_of::<A>(problem, count, all, form)
+                usual_of::<A>(blocks, count, all, form)
             });
         }
     }
@@ -47,14 +46,20 @@ pub(super) fn shared_out<A: Float, N: Size>(
         let d = place.depth.window + comptime!(depth.0 + (line / height.1) as i32);
         let h = place.height.window + comptime!(height.0 + (line % height.1) as i32);
         let always = comptime!(form.axes[0].whole);
-        let d = moved(&problem.depth, d, always);
+        let d = moved(&blocks.depth, d, always);
         let always = comptime!(form.axes[1].whole);
-        let h = moved(&problem.height, h, always);
-        let taps = counted_at(&problem.depth.axis, d as u32, form.axes[0].form, form.fold)
-            * counted_at(&problem.height.axis, h as u32, form.axes[1].form, form.fold);
+        let h = moved(&blocks.height, h, always);
+        let taps =
+            counted_at(&blocks.problem.depth, d as u32, form.window.axes[0], form.window.fold)
+                * counted_at(
+                    &blocks.problem.height,
+                    h as u32,
+                    form.window.axes[1],
+                    form.window.fold,
+                );
         let mut own = Sequence::<RuntimeCell<A>>::new();
         let factor = if comptime!(form.compares()) {
-            line_factor::<A>(problem, taps, form)
+            line_factor::<A>(blocks, taps, form)
         } else {
             A::from_int(1)
         };
@@ -90,10 +95,10 @@ pub(super) fn shared_out<A: Float, N: Size>(
 
 /// The factor for a column of windows with `count` taps along the width: the width of the kernel divided by `count`.
 #[cube]
-fn column_factor<A: Float>(count: i32, #[comptime] block: Block) -> A {
-    let kernel = comptime!(block.kernel);
+fn column_factor<A: Float>(count: i32, #[comptime] form: Form) -> A {
+    let kernel = comptime!(form.axes[2].kernel);
     let mut factor = A::from_int(1);
-    if comptime!(block.form.clipped) {
+    if comptime!(form.window.axes[2].clipped) {
         #[unroll]
         for taps in 1..kernel {
             let own = A::new(comptime!(f64::from(kernel) / f64::from(taps)));
@@ -105,10 +110,10 @@ fn column_factor<A: Float>(count: i32, #[comptime] block: Block) -> A {
 
 /// The factor for a line of windows with `count` taps on the other axes, if all taps along the width existed.
 #[cube]
-fn line_factor<A: Float>(problem: &Blocks, count: i32, #[comptime] form: Form) -> A {
+fn line_factor<A: Float>(blocks: &Blocks, count: i32, #[comptime] form: Form) -> A {
     let [_, height, width] = comptime!(form.axes.map(|block| block.kernel));
-    let mut factor = problem.reciprocal.get::<A>();
-    if comptime!(form.axes[1].form.clipped) {
+    let mut factor = blocks.problem.reciprocal.get::<A>();
+    if comptime!(form.window.axes[1].clipped) {
         #[unroll]
         for taps in 1..height {
             let own = A::new(comptime!(1.0 / f64::from(taps * width)));
@@ -121,13 +126,13 @@ fn line_factor<A: Float>(problem: &Blocks, count: i32, #[comptime] form: Form) -
 /// The value of `over` for `count` taps along the width and all taps on the other axes, without a division if the width
 /// has all its taps too.
 #[cube]
-fn usual_of<A: Float>(problem: &Blocks, count: i32, all: i32, #[comptime] form: Form) -> A {
-    let divisor = if comptime!(form.reciprocal) {
-        RuntimeCell::<A>::new(problem.reciprocal.get::<A>())
+fn usual_of<A: Float>(blocks: &Blocks, count: i32, all: i32, #[comptime] form: Form) -> A {
+    let divisor = if comptime!(form.window.reciprocal) {
+        RuntimeCell::<A>::new(blocks.problem.reciprocal.get::<A>())
     } else {
         RuntimeCell::<A>::new(A::cast_from(count * all))
     };
-    if comptime!(form.reciprocal) && count != problem.width.axis.kernel {
+    if comptime!(form.window.reciprocal) && count != blocks.problem.width.kernel {
         divisor.store(over::<A>(count * all, form));
     }
     divisor.read()
@@ -136,7 +141,7 @@ fn usual_of<A: Float>(problem: &Blocks, count: i32, all: i32, #[comptime] form: 
 /// A number of taps, or its reciprocal if shares are computed with reciprocals.
 #[cube]
 fn over<A: Float>(taps: i32, #[comptime] form: Form) -> A {
-    if comptime!(form.reciprocal) {
+    if comptime!(form.window.reciprocal) {
         A::from_int(1) / A::cast_from(taps)
     } else {
         A::cast_from(taps)
@@ -175,12 +180,12 @@ fn added<A: Float, N: Size>(
     #[comptime] first: bool,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    if comptime!(form.divides_each() && form.reciprocal && !first) {
+    if comptime!(form.divides_each() && form.window.reciprocal && !first) {
         fma(window.share, window.weight, sum)
     } else {
         let share = if comptime!(!form.divides_each()) {
             window.share
-        } else if comptime!(form.reciprocal) {
+        } else if comptime!(form.window.reciprocal) {
             window.share * window.weight
         } else {
             window.share / window.weight
@@ -192,17 +197,18 @@ fn added<A: Float, N: Size>(
 /// The sum of the shares of windows that all have one divisor.
 #[cube]
 pub(super) fn divided_once<A: Float, N: Size>(
-    problem: &Blocks,
+    blocks: &Blocks,
     sum: Vector<A, N>,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    if comptime!(form.reciprocal) {
-        sum * Vector::new(problem.reciprocal.get::<A>())
-    } else if comptime!(form.fold == Fold::AverageFixed) {
-        sum / Vector::new(A::cast_from(problem.divisor))
+    if comptime!(form.window.reciprocal) {
+        sum * Vector::new(blocks.problem.reciprocal.get::<A>())
+    } else if comptime!(form.window.fold.is_fixed()) {
+        sum / Vector::new(A::cast_from(blocks.problem.divisor))
     } else {
-        let taps =
-            problem.depth.axis.kernel * problem.height.axis.kernel * problem.width.axis.kernel;
+        let taps = blocks.problem.depth.kernel
+            * blocks.problem.height.kernel
+            * blocks.problem.width.kernel;
         sum / Vector::new(A::cast_from(taps))
     }
 }

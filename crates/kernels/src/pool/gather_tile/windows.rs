@@ -22,7 +22,7 @@ pub(super) struct Window<A: Float, N: Size> {
 pub(super) fn window<S: Float, A: Float, N: Size>(
     dy: &[Vector<S, N>],
     winners: &ComptimeOption<Box<[Vector<i32, N>]>>,
-    problem: &Blocks,
+    blocks: &Blocks,
     place: &BlockPosition,
     #[comptime] i: u32,
     #[comptime] form: Form,
@@ -33,19 +33,19 @@ pub(super) fn window<S: Float, A: Float, N: Size>(
     let h = place.height.window + comptime!(windows[1].0 + at[1] as i32);
     let w = place.width.window + comptime!(windows[2].0 + at[2] as i32);
     let [always_d, always_h, always_w] = comptime!(form.axes.map(|block| block.whole));
-    let there = is_there(&problem.depth, d, always_d)
-        && is_there(&problem.height, h, always_h)
-        && is_there(&problem.width, w, always_w);
-    let d = moved(&problem.depth, d, always_d);
-    let h = moved(&problem.height, h, always_h);
-    let w = moved(&problem.width, w, always_w);
-    let line = (place.sample * problem.depth.outputs + d) * problem.height.outputs + h;
-    let pixel = line * problem.width.outputs + w;
-    let at = (pixel * problem.pixel_vectors + place.lane) as usize;
+    let there = is_there(&blocks.depth, d, always_d)
+        && is_there(&blocks.height, h, always_h)
+        && is_there(&blocks.width, w, always_w);
+    let d = moved(&blocks.depth, d, always_d);
+    let h = moved(&blocks.height, h, always_h);
+    let w = moved(&blocks.width, w, always_w);
+    let line = (place.sample * blocks.depth.outputs + d) * blocks.height.outputs + h;
+    let pixel = line * blocks.width.outputs + w;
+    let at = (pixel * blocks.problem.pixel_vectors as i32 + place.lane) as usize;
     let share = if comptime!(always_d && always_h && always_w) {
-        widen::<S, A, N>(dy[at], form.widened)
+        widen::<S, A, N>(dy[at], form.window.widened)
     } else {
-        widen_kept::<S, A, N>(dy[at], there, form.widened)
+        widen_kept::<S, A, N>(dy[at], there, form.window.widened)
     };
     let weight = Vector::new(A::from_int(1));
     #[comptime]
@@ -76,7 +76,7 @@ pub(super) fn window_at<A: Float, M: Size, N: Size>(
     #[comptime] form: Form,
 ) -> Window<A, N> {
     let first = comptime!(line * form.windows()[2].1 as usize);
-    if comptime!(!form.along_width) {
+    if comptime!(!form.window.along_width) {
         // If lanes are channels, all vectors have the same number.
         let window = windows.index(comptime!(first + form.on_line(w, step, 0).0));
         Window::<A, N> {

@@ -14,16 +14,15 @@
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
-use windowpane_geometry::{DType, Divisor, Exponent};
+use windowpane_geometry::{DType, Exponent};
 
 use super::bits::{INFINITY, NAN, parts_of, shifted, size_bits};
 use super::kernel::power;
-use super::{LESS, Power, launch_for_gradient, workspace};
+use super::{LESS, Power, launch_into, workspace};
 use crate::cube::convert::{accumulator, elem, round};
 use crate::cube::unit::unit_position;
-use crate::pool::common::cover::{Form, GatherArgs, gather_args, offset_of, reads, site_of};
+use crate::pool::common::cover::{GatherArgs, GatherForm, gather_args, site_of, window_at};
 use crate::pool::common::{Task, Tensor};
-use crate::pool::problem::Gradient;
 
 /// Launches the gradient of a norm. The caller has checked the plan and the buffers: `dy` has as many elements as the
 /// output, `x` and `dx` as many as the input.
@@ -39,24 +38,21 @@ pub(super) fn launch_gradient(
         bytes => {
             let norms = client.empty(bytes);
             let norms = Tensor::new(&norms, task.outputs());
-            launch_for_gradient(client, task, p, [x, norms]);
+            launch_into(client, task, p, sums, sums != DType::F64, [x, norms]);
             ComptimeOptionArgs::Some(norms.vectors(lanes))
         }
     };
-    let vectors = task.inputs() / lanes;
-    let (cubes, units) = task.grid(client, vectors);
+    let (cubes, units) = task.grid(client, task.inputs() / lanes);
     let q = p.get() - 1.0;
     let undone = f64::from(FAR) * q;
-    // The gather is that of an average; only the shares differ.
-    let gather = Gradient::Average(Divisor::Valid);
     let form = SlopeForm {
-        window: Form::new(task, gather),
+        gather: GatherForm { windows: None, ..GatherForm::new(task) },
         power: Power::of(p),
         double: sums == DType::F64,
         root: q < 1.0,
     };
     let args = SlopeArgsLaunch::new(
-        gather_args(task, gather, vectors),
+        gather_args(task),
         InputScalar::new(q, elem(sums)),
         undone as i32,
         InputScalar::new((-undone.fract()).exp2(), elem(sums)),
@@ -80,10 +76,10 @@ pub(super) fn launch_gradient(
     };
 }
 
-/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct SlopeArgs {
-    problem: GatherArgs,
+    gather: GatherArgs,
     /// `p − 1`.
     exponent: InputScalar,
     /// The power of a very small quotient that was scaled up is scaled down by this many powers of two, and by the
@@ -95,7 +91,7 @@ struct SlopeArgs {
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct SlopeForm {
-    window: Form,
+    gather: GatherForm,
     power: Power,
     /// Whether sums have 64 bits.
     double: bool,
@@ -118,32 +114,29 @@ fn slope<S: Float, A: Float, N: Size>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let vector = unit_position(form.window.runs);
-    if vector >= args.problem.vectors {
+    let vector = unit_position(form.gather.window.contiguous);
+    if vector >= args.gather.problem.vectors {
         terminate!();
     }
-    let problem = &args.problem;
-    let axes = comptime!(form.window.axes);
-    let site = site_of(problem, vector, form.window);
+    let window = comptime!(form.gather.window);
+    let site = site_of(&args.gather, vector, window);
     let x = Vector::<A, N>::cast_from(x[vector as usize]);
     let zero = Vector::<A, N>::new(A::from_int(0));
     let mut sum = zero;
     for od in site.depth.first..site.depth.end {
         for oh in site.height.first..site.height.end {
             for ow in site.width.first..site.width.end {
-                let reads = reads(&problem.depth, &site.depth, od, axes[0])
-                    && reads(&problem.height, &site.height, oh, axes[1])
-                    && reads(&problem.width, &site.width, ow, axes[2]);
-                let at = offset_of(problem, &site, od, oh, ow, form.window);
-                let gradient = Vector::<A, N>::cast_from(dy[at as usize]);
+                let over = window_at(&args.gather, &site, od, oh, ow, form.gather);
+                let at = over.vector as usize;
+                let gradient = Vector::<A, N>::cast_from(dy[at]);
                 let share = #[comptime]
                 match &norms {
                     ComptimeOption::Some(norms) => {
-                        gradient * steepness::<A, N>(x, norms[at as usize], args, form)
+                        gradient * steepness::<A, N>(x, norms[at], args, form)
                     }
                     ComptimeOption::None => gradient,
                 };
-                sum += select(reads, share * sign(x, form), zero);
+                sum += select(over.reads, share * sign(x, form), zero);
             }
         }
     }
@@ -152,7 +145,7 @@ fn slope<S: Float, A: Float, N: Size>(
     } else {
         size_bits::<A, N>(x).equal(&Vector::new(0i32))
     };
-    dx[vector as usize] = round::<A, S, N>(select_many(nothing, zero, sum), form.window.rounds);
+    dx[vector as usize] = round::<A, S, N>(select_many(nothing, zero, sum), window.rounds);
 }
 
 /// The sign of a number; NaN for a NaN.

@@ -6,7 +6,7 @@ use super::bits::{INFINITY, down_exponent, power_of_two, size_bits};
 use super::{LESS, NormArgs, NormForm, Power};
 use crate::cube::convert::round;
 use crate::cube::unit::unit_position;
-use crate::pool::common::window::{Form, ProblemArgs, Site, site_of, tap_of};
+use crate::pool::common::window::{ProblemArgs, Site, WindowForm, site_of, tap_of};
 
 #[cube(launch_unchecked)]
 pub(super) fn norm<S: Float, A: Float, R: Float, N: Size>(
@@ -18,7 +18,7 @@ pub(super) fn norm<S: Float, A: Float, R: Float, N: Size>(
     #[define(A)] _accumulator: ElemType,
     #[define(R)] _result: ElemType,
 ) {
-    let vector = unit_position(form.window.runs);
+    let vector = unit_position(form.window.contiguous);
     if vector >= args.problem.vectors {
         terminate!();
     }
@@ -98,7 +98,7 @@ fn size_at<S: Float, A: Float, N: Size>(
     td: i32,
     th: i32,
     tw: i32,
-    #[comptime] form: Form,
+    #[comptime] form: WindowForm,
 ) -> Vector<A, N> {
     let tap = tap_of(problem, site, td, th, tw, form);
     Vector::<A, N>::cast_from(input[tap.vector as usize]).abs()

@@ -22,9 +22,9 @@ use windowpane_geometry::{DType, Exponent};
 
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
-use crate::pool::common::window::{Form, ProblemArgs, problem_args};
+use crate::error::PlanError;
+use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
 use crate::pool::common::{Buffers, Kernel, Settings, Task, Tensor, no_config};
-use crate::pool::error::PlanError;
 use crate::pool::problem::{Problem, Reduction, check_workspace};
 
 use gradient::launch_gradient;
@@ -64,7 +64,7 @@ impl Kernel for Config {
         let p = exponent(task.problem)?;
         let Buffers { client, input, output, pooled, .. } = buffers;
         if task.problem.gradient {
-            let x = pooled.ok_or(PlanError::Foreign { kernel: NAME })?;
+            let x = pooled.ok_or(PlanError::Foreign)?;
             launch_gradient(client, task, p, [input, x, output]);
             return Ok(());
         }
@@ -78,7 +78,7 @@ fn exponent(problem: Problem<'_>) -> Result<Exponent, PlanError> {
     let reason = "it only computes norms and their gradients";
     match problem.reduction {
         Reduction::Norm(p) => Ok(p),
-        _ => Err(PlanError::NotFor { kernel: NAME, reason }),
+        _ => Err(PlanError::NotApplicable { kernel: NAME, reason }),
     }
 }
 
@@ -90,13 +90,8 @@ fn workspace(task: Task<'_>, p: Exponent) -> usize {
     }
 }
 
-/// Launches the norm for its gradient, into `tensors[1]`, whose elements have the accumulator's type. A 32-bit norm
-/// that overflows although its numbers are finite is stored negative and divided by two to the power of [`LESS`].
-fn launch_for_gradient(client: &Client, task: Task<'_>, p: Exponent, tensors: [Tensor<'_>; 2]) {
-    let sums = accumulator(task.dtype());
-    launch_into(client, task, p, sums, sums != DType::F64, tensors);
-}
-
+/// Launches the norm, with results of the type `result`. If `marks`, a 32-bit norm that overflows although its numbers
+/// are finite is stored negative and divided by two to the power of [`LESS`].
 fn launch_into(
     client: &Client,
     task: Task<'_>,
@@ -105,12 +100,14 @@ fn launch_into(
     marks: bool,
     [input, output]: [Tensor<'_>; 2],
 ) {
-    let task = task.with(Settings { unrolled: false, ..task.settings });
+    // The norms of a gradient are a forward pass.
+    let problem = Problem { gradient: false, ..task.problem };
+    let task = Task { problem, settings: Settings { unrolled: false, ..task.settings }, ..task };
     let lanes = task.lanes();
     let (cubes, units) = task.grid(client, task.outputs() / lanes);
     let sums = accumulator(task.dtype());
     let form = NormForm {
-        window: Form::new(task),
+        window: WindowForm::new(task),
         power: Power::of(p),
         double: sums == DType::F64,
         rounds: task.rounds() && result == DType::BF16,
@@ -139,7 +136,7 @@ fn launch_into(
     };
 }
 
-/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct NormArgs {
     problem: ProblemArgs,
@@ -151,7 +148,7 @@ struct NormArgs {
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct NormForm {
-    window: Form,
+    window: WindowForm,
     power: Power,
     /// Whether sums have 64 bits.
     double: bool,

@@ -5,9 +5,9 @@ use cubecl::prelude::*;
 use super::keys::{Keys, is_nan, key_of, number_of};
 use super::network::selection;
 use super::{RankArgs, RankForm};
-use crate::cube::axis::{coordinate, is_inside};
+use crate::cube::axis::is_inside;
 use crate::cube::unit::unit_position;
-use crate::pool::common::window::{Form, ProblemArgs, Site, plane_position, site_of};
+use crate::pool::common::window::{ProblemArgs, Site, site_of, tap_of};
 
 /// `S` is the type in which elements are stored, `A` that of 32-bit keys, under the bound that `widen` needs.
 #[cube(launch_unchecked)]
@@ -19,7 +19,7 @@ pub(super) fn rank<S: Float, A: Float, N: Size>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _key: ElemType,
 ) {
-    let vector = unit_position(form.window.runs);
+    let vector = unit_position(form.window.contiguous);
     if vector >= args.problem.vectors {
         terminate!();
     }
@@ -29,7 +29,7 @@ pub(super) fn rank<S: Float, A: Float, N: Size>(
     } else {
         ranked::<S, A, i32, N>(input, args, &site, form)
     };
-    output[vector as usize] = if comptime!(form.may_be_empty()) {
+    output[vector as usize] = if comptime!(form.window.may_be_empty()) {
         select(count_of(&site) > 0, number, Vector::new(S::from_int(0)))
     } else {
         number
@@ -78,18 +78,8 @@ fn key_at<S: Float, A: Float, K: Int, N: Size>(
     tw: i32,
     #[comptime] form: RankForm,
 ) -> Vector<K, N> {
-    let Form { depth, height, width, channels, .. } = comptime!(form.window);
-    let position = plane_position(
-        problem,
-        coordinate(&problem.depth, &site.depth, td, depth),
-        coordinate(&problem.height, &site.height, th, height),
-        coordinate(&problem.width, &site.width, tw, width),
-    );
-    let plane = problem.depth.input * problem.height.input * problem.width.input;
-    let pixel = site.sample * plane as u32 + position as u32;
-    let offset =
-        if comptime!(channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
-    key_of::<S, A, K, N>(input[offset as usize], form.keys)
+    let tap = tap_of(problem, site, td, th, tw, form.window);
+    key_of::<S, A, K, N>(input[tap.vector as usize], form.keys)
 }
 
 /// The key at the rank, of the taps in registers. For each tap outside the input there is a number in its place, the
@@ -103,10 +93,10 @@ fn by_network<S: Float, A: Float, K: Int, N: Size>(
     #[comptime] form: RankForm,
 ) -> Vector<K, N> {
     let problem = &args.problem;
-    let [taps_d, taps_h, taps_w] = comptime!(form.taps());
+    let [taps_d, taps_h, taps_w] = comptime!(form.window.axes.map(|axis| axis.taps.unwrap_or(0)));
     let lowest = K::from_int(comptime!(form.keys.lowest()));
     let highest = K::from_int(comptime!(form.keys.highest()));
-    let below = if comptime!(form.is_clipped()) {
+    let below = if comptime!(form.window.is_clipped()) {
         comptime!(form.rank as i32).runtime() - rank_of(args, count_of(site))
     } else {
         0i32.runtime()
@@ -121,10 +111,10 @@ fn by_network<S: Float, A: Float, K: Int, N: Size>(
             for tw in 0..taps_w {
                 let (td, th, tw) = (td as i32, th as i32, tw as i32);
                 let key = key_at::<S, A, K, N>(input, problem, site, td, th, tw, form);
-                values.push(if comptime!(form.is_clipped()) {
-                    let inside = is_inside(&site.depth, td, form.window.depth)
-                        && is_inside(&site.height, th, form.window.height)
-                        && is_inside(&site.width, tw, form.window.width);
+                values.push(if comptime!(form.window.is_clipped()) {
+                    let inside = is_inside(&site.depth, td, form.window.axes[0])
+                        && is_inside(&site.height, th, form.window.axes[1])
+                        && is_inside(&site.width, tw, form.window.axes[2]);
                     let instead = select(outside < below, lowest, highest);
                     outside += i32::cast_from(!inside);
                     select(inside, key, Vector::new(instead))

@@ -36,11 +36,10 @@ impl Keys {
 
     /// The lowest key of a number.
     pub(super) fn lowest(self) -> i64 {
-        match self.dtype {
-            DType::F64 => i64::MIN,
-            DType::I8 => i8::MIN.into(),
-            DType::U8 => 0,
-            _ => i32::MIN.into(),
+        match self.dtype.integers() {
+            Some((least, _)) => least.into(),
+            None if self.is_wide() => i64::MIN,
+            None => i32::MIN.into(),
         }
     }
 
@@ -48,12 +47,10 @@ impl Keys {
     pub(super) fn highest(self) -> i64 {
         match self.dtype {
             DType::F64 => f64::INFINITY.to_bits() as i64 - BELOW_INFINITY,
-            DType::F32 | DType::F16 | DType::BF16 => {
-                i64::from(f32::INFINITY.to_bits()) - BELOW_INFINITY_32
-            }
-            DType::I8 => i8::MAX.into(),
-            DType::U8 => u8::MAX.into(),
-            _ => i32::MAX.into(),
+            _ => match self.dtype.integers() {
+                Some((_, most)) => most.into(),
+                None => i64::from(f32::INFINITY.to_bits()) - BELOW_INFINITY_32,
+            },
         }
     }
 
@@ -63,6 +60,8 @@ impl Keys {
             DType::F64 => 62,
             DType::I8 => 6,
             DType::U8 => 7,
+            DType::I16 => 14,
+            DType::U16 => 15,
             _ => 30,
         }
     }

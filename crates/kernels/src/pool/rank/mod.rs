@@ -17,12 +17,12 @@ mod network;
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, LIMIT, Rank};
+use windowpane_geometry::{LIMIT, Rank};
 
 use crate::device::Capabilities;
-use crate::pool::common::window::{Form, ProblemArgs, problem_args};
+use crate::error::PlanError;
+use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
 use crate::pool::common::{Buffers, Kernel, Settings, Task, UNROLLED_TAPS, WORD, no_config};
-use crate::pool::error::PlanError;
 use crate::pool::problem::{Problem, Reduction};
 
 use keys::Keys;
@@ -47,7 +47,7 @@ impl Kernel for Config {
     /// Plans one unit per output vector. Vectors are narrow where a GPU's unit would need too many registers for a window.
     fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
         let settings = task.settings.narrowed(task.device);
-        if settings.runs || !settings.unrolled {
+        if settings.contiguous || !settings.unrolled {
             return Ok((settings, Self));
         }
         let words = task.taps() * task.dtype().size().div_ceil(WORD);
@@ -104,7 +104,7 @@ impl Kernel for Config {
 fn rank_of(problem: Problem<'_>) -> Result<Rank, PlanError> {
     match problem.reduction {
         Reduction::Rank(rank) if !problem.gradient => Ok(rank),
-        _ => Err(PlanError::NotFor { kernel: NAME, reason: "it only computes ranks" }),
+        _ => Err(PlanError::NotApplicable { kernel: NAME, reason: "it only computes ranks" }),
     }
 }
 
@@ -112,7 +112,7 @@ fn keys_of(task: Task<'_>) -> Keys {
     Keys::new(task.dtype(), task.widening(task.dtype()))
 }
 
-/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct RankArgs {
     problem: ProblemArgs,
@@ -133,7 +133,7 @@ fn rank_args(task: Task<'_>, rank: Rank) -> RankArgsLaunch {
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct RankForm {
-    window: Form,
+    window: WindowForm,
     keys: Keys,
     /// The rank among all taps of a window; 0 if windows are not kept in registers.
     rank: usize,
@@ -142,24 +142,6 @@ struct RankForm {
 impl RankForm {
     fn new(task: Task<'_>, rank: Rank) -> Self {
         let rank = if task.settings.unrolled { rank.of(task.taps()) } else { 0 };
-        Self { window: Form::new(task), keys: keys_of(task), rank }
-    }
-
-    /// The number of taps on each axis of an unrolled loop.
-    fn taps(&self) -> [u32; AXES] {
-        let Form { depth, height, width, .. } = self.window;
-        [depth, height, width].map(|axis| axis.taps.unwrap_or(0))
-    }
-
-    /// Whether taps may be outside the input.
-    fn is_clipped(&self) -> bool {
-        let Form { depth, height, width, .. } = self.window;
-        [depth, height, width].iter().any(|axis| axis.clipped)
-    }
-
-    /// Whether windows may have no tap inside the input.
-    fn may_be_empty(&self) -> bool {
-        let Form { depth, height, width, .. } = self.window;
-        [depth, height, width].iter().any(|axis| axis.may_be_empty)
+        Self { window: WindowForm::new(task), keys: keys_of(task), rank }
     }
 }

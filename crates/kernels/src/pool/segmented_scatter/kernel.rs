@@ -6,6 +6,7 @@ use cubecl::prelude::*;
 use super::{AT_ONCE, CHUNK, Form, ScatterArgs};
 use crate::cube::convert::{round, widen};
 use crate::cube::registers::{Registers, zeros};
+use crate::pool::common::cube_position;
 
 /// A vector of one element.
 type One = Const<1>;
@@ -28,7 +29,7 @@ pub(super) fn scatter<S: Float, A: Float>(
     let mut columns = Shared::<[u32]>::new_slice(comptime!((form.ring * form.ring_row()) as usize));
     let mut results = Shared::<[A]>::new_slice(comptime!((form.done * form.result_row()) as usize));
     // All units of a cube terminate, or none.
-    if CUBE_POS as u32 >= args.cubes {
+    if CUBE_POS as u32 >= args.cubes.count {
         terminate!();
     }
     let tile = tile_of(args, form);
@@ -109,23 +110,19 @@ struct TilePosition {
 
 #[cube]
 fn tile_of(args: &ScatterArgs, #[comptime] form: Form) -> TilePosition {
-    // Cubes with the same pixels are neighbours, so that they read them at about the same time.
-    let (rest, group) = args.groups.div_mod(CUBE_POS as u32);
-    let (rest, tile) = args.tiles.div_mod(rest);
-    let (plane, piece) = args.pieces.div_mod(rest);
-    let first = tile * args.tile;
-    let block = piece * args.piece_blocks;
+    let at = cube_position(&args.cubes, true);
+    let (plane, first) = (at.plane, at.column);
     // The first window that does not end before the first column.
     let over = max(first as i32 + args.width.before - args.width.kernel + args.width.stride, 0i32);
     TilePosition {
         plane: if comptime!(form.one_channel) { plane * form.lanes } else { plane },
-        channel: if comptime!(form.one_channel) { 0u32.runtime() } else { group * form.lanes },
+        channel: if comptime!(form.one_channel) { 0u32.runtime() } else { at.group * form.lanes },
         first,
-        columns: min(args.tile, args.width.inputs as u32 - first),
+        columns: min(args.cubes.tile, args.width.inputs as u32 - first),
         window: (over / args.width.stride) as u32,
-        before: max(block, args.reach) - args.reach,
-        block,
-        end: min(block + args.piece_blocks, args.blocks),
+        before: max(at.block, args.halo) - args.halo,
+        block: at.block,
+        end: at.end,
     }
 }
 
@@ -153,6 +150,16 @@ fn split(i: u32, #[comptime] columns: u32, #[comptime] form: Form) -> (u32, u32)
     }
 }
 
+/// The plane and the channel of a lane.
+#[cube]
+fn lane_position(tile: &TilePosition, lane: u32, #[comptime] form: Form) -> (u32, u32) {
+    if comptime!(form.one_channel) {
+        (tile.plane + lane, 0u32.runtime())
+    } else {
+        (tile.plane, tile.channel + lane)
+    }
+}
+
 #[cube]
 fn window_column_of(
     args: &ScatterArgs,
@@ -161,11 +168,7 @@ fn window_column_of(
 ) -> WindowColumn {
     let (lane, column) = split(UNIT_POS, form.windows, form);
     let ow = tile.window + column;
-    let (plane, channel) = if comptime!(form.one_channel) {
-        (tile.plane + lane, 0u32.runtime())
-    } else {
-        (tile.plane, tile.channel + lane)
-    };
+    let (plane, channel) = lane_position(tile, lane, form);
     let exists =
         UNIT_POS < form.window_columns() && plane < args.planes && ow < args.width.outputs as u32;
     let (sample, depth) = args.depth.div_mod(plane);
@@ -385,11 +388,7 @@ fn write_rows<S: Float, A: Float>(
     let plane_rows = args.height.inputs as u32;
     for item in range_stepped(UNIT_POS, comptime!(form.line()), CUBE_DIM) {
         let (lane, column) = split(item, form.columns, form);
-        let (plane, channel) = if comptime!(form.one_channel) {
-            (tile.plane + lane, 0u32.runtime())
-        } else {
-            (tile.plane, tile.channel + lane)
-        };
+        let (plane, channel) = lane_position(tile, lane, form);
         if plane < args.planes && column < tile.columns {
             for row in 0..form.done {
                 let y = first + row as i32;

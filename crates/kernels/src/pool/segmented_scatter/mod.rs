@@ -19,7 +19,6 @@
 //! Both need indices that come from a maximum over the same problem. Indices outside their own window are ignored;
 //! of other indices some sums may be lost, but always the same memory is accessed.
 
-mod cost;
 mod kernel;
 
 use cubecl::prelude::*;
@@ -28,14 +27,23 @@ use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use crate::cube::convert::Widening;
 use crate::device::Capabilities;
+use crate::error::{PlanError, only_if};
 use crate::pool::common::window::indexing;
 use crate::pool::common::{
-    Buffers, Kernel, Pieces, SECTOR, Settings, Task, no_config, widest_divisor,
+    Buffers, Cubes, CubesArgs, Kernel, Planes, SECTOR, Settings, Task, no_config, widest_divisor,
 };
-use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, pixel_channels};
 
 const NAME: &str = "segmented_scatter";
+
+/// The instructions of a unit for each row of windows, besides its loads; for each input that it completes, besides its
+/// store; and for each block.
+const OF_ROW: f64 = 39.0;
+const OF_INPUT: f64 = 11.0;
+const OF_BLOCK: f64 = 580.0;
+
+/// The barriers of a block: after its rows of windows, and after its rows of inputs.
+const BARRIERS: f64 = 2.0;
 
 no_config!();
 
@@ -74,7 +82,21 @@ impl Kernel for Config {
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {
-        cost::seconds(task)
+        let Some(tile) = Tile::new(task) else { return f64::INFINITY };
+        let form = Form::new(task, tile);
+        let cubes = cubes(task, &tile, &form);
+        // A cube with few channels of a pixel uses only a part of each sector.
+        let apart = match task.pixel() {
+            1 => 1,
+            _ => (SECTOR / (tile.lanes * task.dtype().size())).max(1),
+        };
+        let access = task.load_cost(1, 1) * apart as f64;
+        let inputs = (form.done as usize * tile.columns * tile.lanes) as f64;
+        let inputs = inputs / f64::from(task.settings.units) * (OF_INPUT + access);
+        let rows = tile.rows as f64 * (OF_ROW + 2.0 * access);
+        let blocks = (cubes.piece_blocks + halo(task, &form)) as f64;
+        let units = cubes.count * task.settings.units as usize;
+        task.launch_seconds(units, blocks * (rows + inputs + OF_BLOCK), BARRIERS * blocks)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
@@ -83,20 +105,14 @@ impl Kernel for Config {
         let winners = indices.ok_or(PlanError::Indices { needed: true })?;
         let tile = Tile::new(task).ok_or(NO_TILE)?;
         let form = Form::new(task, tile);
-        let ([depth, height, width], pixel) = (task.axes(), task.pixel());
-        let Cubes { count: cubes, planes, tiles, reach, pieces } = Cubes::new(task, &tile, &form);
+        let [depth, height, width] = task.axes();
+        let cubes = cubes(task, &tile, &form);
         let [batch, channel, position] = indexing(pooling, task.reduction().base());
         let args = ScatterArgsLaunch::new(
-            cubes as u32,
-            (pixel / tile.lanes).max(1) as u32,
-            pixel as u32,
-            planes as u32,
-            tiles as u32,
-            tile.columns as u32,
-            pieces.count() as u32,
-            pieces.piece_blocks as u32,
-            pieces.blocks as u32,
-            reach as u32,
+            cubes.args(),
+            task.pixel() as u32,
+            planes(task) as u32,
+            halo(task, &form) as u32,
             depth.input() as u32,
             span(height),
             span(width),
@@ -104,7 +120,7 @@ impl Kernel for Config {
             channel,
             position,
         );
-        let (count, dim) = task.cubes(client, cubes);
+        let (count, dim) = task.cubes(client, cubes.count);
         // SAFETY: windows and inputs that do not exist are neither read nor written, and positions in shared memory are
         // those of a tile whatever the indices are.
         unsafe {
@@ -127,7 +143,7 @@ impl Kernel for Config {
 
 /// The error if no tile fits in a cube.
 const NO_TILE: PlanError =
-    PlanError::NotFor { kernel: NAME, reason: "a tile of columns does not fit in a cube" };
+    PlanError::NotApplicable { kernel: NAME, reason: "a tile of columns does not fit in a cube" };
 
 /// The most units of a cube, one for each column of windows and lane.
 const MOST_UNITS: usize = 512;
@@ -244,33 +260,29 @@ fn lanes(pooling: &Pooling) -> impl Iterator<Item = usize> {
     (0..=all.trailing_zeros()).map(move |power| all >> power)
 }
 
-/// How planes are distributed to cubes.
-struct Cubes {
-    /// The number of cubes.
-    count: usize,
-    planes: usize,
-    /// The tiles of a row.
-    tiles: usize,
-    /// The blocks before a piece that reach into it.
-    reach: usize,
-    pieces: Pieces,
+/// The cubes of a problem.
+fn cubes(task: Task<'_>, tile: &Tile, form: &Form) -> Cubes {
+    let ([_, height, width], done) = (task.axes(), form.done as usize);
+    let planes = Planes {
+        count: if form.one_channel { planes(task).div_ceil(tile.lanes) } else { planes(task) },
+        groups: (task.pixel() / tile.lanes).max(1),
+        columns: width.input(),
+        tile: tile.columns,
+        blocks: (height.input() + height.before()).div_ceil(done),
+        halo: halo(task, form),
+    };
+    planes.cubes(task, UNITS_EACH)
 }
 
-impl Cubes {
-    fn new(task: Task<'_>, tile: &Tile, form: &Form) -> Self {
-        let ([_, height, width], pixel) = (task.axes(), task.pixel());
-        let planes = task.inputs() / height.input() / width.input() / pixel;
-        // The groups of planes, or of channels.
-        let groups = match form.one_channel {
-            true => planes.div_ceil(tile.lanes),
-            false => planes * (pixel / tile.lanes),
-        };
-        let tiles = width.input().div_ceil(tile.columns);
-        let blocks = (height.input() + height.before()).div_ceil(form.done as usize);
-        let reach = (height.kernel() - 1).div_ceil(form.done as usize);
-        let pieces = Pieces::new(task, groups * tiles, [blocks, reach], UNITS_EACH);
-        Self { count: groups * tiles * pieces.count(), planes, tiles, reach, pieces }
-    }
+/// The number of planes.
+fn planes(task: Task<'_>) -> usize {
+    let [_, height, width] = task.axes();
+    task.inputs() / height.input() / width.input() / task.pixel()
+}
+
+/// The number of blocks before a piece that reach into it.
+fn halo(task: Task<'_>, form: &Form) -> usize {
+    (task.axes()[1].kernel() - 1).div_ceil(form.done as usize)
 }
 
 /// The parameters that change the kernel's code.
@@ -352,7 +364,7 @@ impl Form {
     }
 }
 
-/// The numbers of an axis. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of an axis.
 #[derive(CubeType, CubeLaunch)]
 struct Span {
     input: FastDivmod<u32>,
@@ -377,19 +389,12 @@ fn span(axis: &Axis) -> SpanLaunch {
 /// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct ScatterArgs {
-    cubes: u32,
-    /// The groups of channels of a pixel, and its channels.
-    groups: FastDivmod<u32>,
+    cubes: CubesArgs,
+    /// The channels of a pixel.
     pixel: u32,
     planes: u32,
-    /// The tiles of a row, and the columns of a tile.
-    tiles: FastDivmod<u32>,
-    tile: u32,
-    /// The pieces of a plane, the blocks of a piece and of a plane, and the blocks before a piece that reach into it.
-    pieces: FastDivmod<u32>,
-    piece_blocks: u32,
-    blocks: u32,
-    reach: u32,
+    /// The blocks before a piece that reach into it.
+    halo: u32,
     /// The planes of a sample.
     depth: FastDivmod<u32>,
     height: Span,

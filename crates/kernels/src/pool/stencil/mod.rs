@@ -15,10 +15,10 @@ use windowpane_geometry::{Axis, DType};
 
 use crate::cube::convert::Widening;
 use crate::device::Capabilities;
+use crate::error::{PlanError, only_if};
 use crate::pool::common::window::Fold;
 use crate::pool::common::{Buffers, Kernel, Settings, Task, check_strip};
-use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::{Problem, Reduction, pixel_channels};
+use crate::pool::problem::{Problem, Reduction};
 
 const NAME: &str = "stencil";
 
@@ -55,8 +55,9 @@ impl Kernel for Config {
         let keeps = flat && keeps(height) && keeps(width);
         only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
         only_if(NAME, matches!(reduction, Reduction::Average(_)), "it only computes averages")?;
+        only_if(NAME, !problem.sums_integers(), "it computes no sums of integers")?;
         only_if(NAME, dtype != DType::F64, "it is not for f64")?;
-        only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
+        only_if(NAME, !pooling.grid().is_adaptive(), "window sizes follow from the input")?;
         only_if(NAME, all(|axis| axis.stride() == 1), "strides are not 1")?;
         only_if(NAME, all(|axis| axis.dilation() == 1), "windows are dilated")?;
         only_if(NAME, keeps, "windows are not 3 by 3 with a padding of 1")?;
@@ -65,7 +66,8 @@ impl Kernel for Config {
     }
 
     fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
-        let along_width = is_one_channel(task);
+        // With one element to a pixel, neighbours in memory lie along the rows.
+        let along_width = task.pixel() == 1;
         let (lanes, rows) = match along_width {
             true => (channels_first::widest(task), 1),
             false => (channels_last::lanes(task), channels_last::rows(task)),
@@ -75,7 +77,7 @@ impl Kernel for Config {
 
     /// Refuses lanes that units cannot have, and rows that they cannot move down.
     fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
-        if !is_one_channel(task) {
+        if task.pixel() > 1 {
             channels_last::check(task)?;
             return check_strip(self.rows);
         }
@@ -84,24 +86,19 @@ impl Kernel for Config {
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {
-        match is_one_channel(task) {
+        match task.pixel() == 1 {
             true => channels_first::seconds(task),
             false => channels_last::seconds(task, self.rows),
         }
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
-        match is_one_channel(task) {
+        match task.pixel() == 1 {
             true => channels_first::launch(task, buffers),
             false => channels_last::launch(task, self.rows, buffers),
         }
         Ok(())
     }
-}
-
-/// Whether a pixel is one element, so that neighbours in memory lie along the rows.
-fn is_one_channel(task: Task<'_>) -> bool {
-    pixel_channels(task.pooling()) == 1
 }
 
 /// The rows and the columns of a plane.

@@ -4,15 +4,14 @@ use windowpane_geometry::{AXES, Axis, Pooling};
 
 use super::taps::{Line, TapForm};
 use super::windows::Windows;
-use crate::cube::axis::AxisForm;
-use crate::pool::common::window::Form as Tap;
+use crate::pool::common::window::WindowForm;
 use crate::pool::common::{Reach, Task};
 use crate::pool::problem::outermost;
 
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
-    pub(super) tap: Tap,
+    pub(super) window: WindowForm,
     pub(super) along: Along,
     /// The taps of lanes along the width, and whether the input vectors at an output's own position are always inside.
     pub(super) reach: Reach,
@@ -54,7 +53,7 @@ impl Form {
         let width = &task.axes()[AXES - 1];
         let columns = columns_of(task, columns);
         Self {
-            tap: Tap::new(task),
+            window: WindowForm::new(task),
             along: Along::new(pooling, strip),
             reach: match task.settings.along_width {
                 true => Reach::new(pooling, read, task.lanes()),
@@ -70,30 +69,32 @@ impl Form {
     /// that nothing is moved or dropped there. This includes the width if units across an edge do not share a warp,
     /// which would execute both branches, or if a tap is expensive.
     pub(super) fn interior(&self) -> Self {
-        let width = self.tap.channels && (self.tap.runs || self.tap.fold.has_index());
-        Self { tap: self.tap.unclipped(width), along: Along { whole: true, ..self.along }, ..*self }
+        let width =
+            self.window.channels && (self.window.contiguous || self.window.fold.has_index());
+        Self {
+            window: self.window.unclipped(width),
+            along: Along { whole: true, ..self.along },
+            ..*self
+        }
     }
 
     /// Whether the interior has separate code. If the units share a warp, a maximum moves taps inside at no cost, and
     /// two code paths pay off only for divisors and indices.
     pub(super) fn splits(&self) -> bool {
-        let apart = self.tap.channels && (self.tap.runs || self.tap.fold.has_index());
-        *self != self.interior() && (apart || !self.tap.fold.is_extremum())
-    }
-
-    pub(super) fn axis(&self, i: usize) -> AxisForm {
-        [self.tap.depth, self.tap.height, self.tap.width][i]
+        let apart =
+            self.window.channels && (self.window.contiguous || self.window.fold.has_index());
+        *self != self.interior() && (apart || !self.window.fold.is_extremum())
     }
 
     /// Whether vector `v` of those along the width may be outside the input.
     pub(super) fn may_miss(&self, v: usize) -> bool {
         let own = self.reach.ahead()..self.reach.ahead() + self.reach.steps();
-        self.tap.width.clipped && !(self.own && own.contains(&v))
+        self.window.axes[2].clipped && !(self.own && own.contains(&v))
     }
 
     /// The number of taps of a row on axis `i`. On the strip's own axis taps are rows, so a row has one.
     pub(super) fn taps(&self, i: usize) -> u32 {
-        if i == self.along.axis { 1 } else { self.axis(i).taps.unwrap_or(1) }
+        if i == self.along.axis { 1 } else { self.window.axes[i].taps.unwrap_or(1) }
     }
 
     /// The number of rows that a strip reads.
@@ -114,7 +115,7 @@ impl Form {
 
     /// The number of vectors of a line that a strip reads.
     pub(super) fn reads(&self) -> u32 {
-        if self.tap.along_width {
+        if self.window.along_width {
             self.reach.vectors() as u32
         } else {
             (self.columns - 1) * self.step + self.taps(2)
@@ -138,20 +139,20 @@ impl Form {
             let firsts = (0..self.columns).map(|column| column * self.step);
             let outside = firsts
                 .filter(|&first| (first..first + kernel).contains(&x))
-                .any(|first| self.axis(2).may_be_outside(x - first));
+                .any(|first| self.window.axes[2].may_be_outside(x - first));
             TapForm { row: true, t: x, moves: outside, drops: outside }
         }
     }
 
-    /// Tap `t` on an axis other than the strip's.
+    /// WindowForm `t` on an axis other than the strip's.
     pub(super) fn tap(&self, axis: usize, t: u32) -> TapForm {
-        let outside = self.axis(axis).may_be_outside(t);
+        let outside = self.window.axes[axis].may_be_outside(t);
         TapForm { row: false, t, moves: outside, drops: outside }
     }
 
     /// Row `j`. A row beyond the first window may belong to no window and lie past the end.
     pub(super) fn row(&self, j: u32) -> TapForm {
-        let form = self.axis(self.along.axis);
+        let form = self.window.axes[self.along.axis];
         let beyond = j >= self.along.kernel && (form.clipped || !self.along.whole);
         let outside = !beyond && form.may_be_outside(j);
         TapForm {
@@ -178,7 +179,11 @@ pub(crate) fn reads(task: Task<'_>) -> usize {
     let (width, settings) = (&task.axes()[AXES - 1], task.settings);
     let step = settings.lanes * width.stride();
     let both = 1 << (width.input() | step).trailing_zeros();
-    if settings.along_width && !settings.runs { task.widest().min(both) } else { settings.lanes }
+    if settings.along_width && !settings.contiguous {
+        task.widest().min(both)
+    } else {
+        settings.lanes
+    }
 }
 
 /// The number of neighbouring columns of a strip. It is `columns` if lanes are channels and the output has at least as

@@ -7,11 +7,10 @@ use windowpane_geometry::{AXES, Axis};
 use super::form::Form;
 use super::taps::{Line, Step, step};
 use crate::cube::axis::{AxisArgs, AxisForm, Taps, has_all_taps, taps_of};
-use crate::pool::common::window::{ProblemArgs, Site, problem_args};
+use crate::pool::common::window::{ProblemArgs, Site, problem_args, split_row};
 use crate::pool::common::{Task, Tiles, tiles_args};
 
-/// The numbers of a problem and of the positions of its units. They are run-time values, so they may change without
-/// compiling a new kernel.
+/// The numbers of a problem and of the positions of its units.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Strips {
     pub(super) problem: ProblemArgs,
@@ -75,10 +74,7 @@ pub(super) fn strip_at(
     lane: u32,
     #[comptime] form: Form,
 ) -> Strip {
-    let (plane, h) =
-        if comptime!(form.tap.rank > 1) { strips.height.div_mod(row) } else { (row, 0u32) };
-    let (sample, d) =
-        if comptime!(form.tap.rank > 2) { strips.depth.div_mod(plane) } else { (plane, 0u32) };
+    let (sample, d, h) = split_row(row, &strips.depth, &strips.height, form.window.rank);
     let strip = comptime!(form.along.outputs);
     let d = if comptime!(form.along.axis == 0) { d * strip } else { d };
     let h = if comptime!(form.along.axis == 1) { h * strip } else { h };
@@ -89,15 +85,18 @@ pub(super) fn strip_at(
     };
     let plane = (sample * strips.outputs_depth + d) * strips.outputs_height + h;
     let output = (plane * strips.outputs_width + w) * strips.problem.pixel_vectors + lane;
-    let column =
-        if comptime!(form.tap.along_width) { w * comptime!(form.reach.output as u32) } else { w };
+    let column = if comptime!(form.window.along_width) {
+        w * comptime!(form.reach.output as u32)
+    } else {
+        w
+    };
     let site = Site {
         sample,
         lane,
         column,
-        depth: taps_of(&strips.problem.depth, d, form.tap.depth),
-        height: taps_of(&strips.problem.height, h, form.tap.height),
-        width: taps_of(&strips.problem.width, column, form.tap.width),
+        depth: taps_of(&strips.problem.depth, d, form.window.axes[0]),
+        height: taps_of(&strips.problem.height, h, form.window.axes[1]),
+        width: taps_of(&strips.problem.width, column, form.window.axes[2]),
     };
     Strip { site, first, output, step }
 }
@@ -115,12 +114,12 @@ pub(super) fn is_interior(strips: &Strips, place: &Strip, #[comptime] form: Form
 /// Whether all that a strip reads on axis `i` is inside the input, if the interior form relies on it.
 #[cube]
 fn is_inner(axis: &AxisArgs, taps: &Taps, #[comptime] i: usize, #[comptime] form: Form) -> bool {
-    if comptime!(form.axis(i) == form.interior().axis(i)) {
+    if comptime!(form.window.axes[i] == form.interior().window.axes[i]) {
         true.runtime()
     } else if comptime!(i == form.along.axis) {
         taps.start >= 0 && taps.start + comptime!(form.rows() as i32) <= axis.input
     } else {
-        has_all_taps(axis, taps, form.axis(i))
+        has_all_taps(axis, taps, form.window.axes[i])
     }
 }
 
@@ -139,9 +138,21 @@ pub(super) fn site_at(
         sample: place.site.sample,
         lane: place.site.lane,
         column,
-        depth: taps_at(&problem.depth, &place.site.depth, o, comptime!(axis == 0), form.axis(0)),
-        height: taps_at(&problem.height, &place.site.height, o, comptime!(axis == 1), form.axis(1)),
-        width: taps_at(&problem.width, &place.site.width, column, moved, form.axis(2)),
+        depth: taps_at(
+            &problem.depth,
+            &place.site.depth,
+            o,
+            comptime!(axis == 0),
+            form.window.axes[0],
+        ),
+        height: taps_at(
+            &problem.height,
+            &place.site.height,
+            o,
+            comptime!(axis == 1),
+            form.window.axes[1],
+        ),
+        width: taps_at(&problem.width, &place.site.width, column, moved, form.window.axes[2]),
     }
 }
 
@@ -181,6 +192,26 @@ pub(super) fn exists(
     }
 }
 
+/// Vector `v` of those along the width that output vector `w` reads, moved inside the input, and whether it was inside
+/// before.
+#[cube]
+pub(super) fn vector_of(
+    strips: &Strips,
+    w: u32,
+    #[comptime] v: usize,
+    #[comptime] form: Form,
+) -> Step {
+    let reach = comptime!(form.reach);
+    let at =
+        w as i32 * comptime!(reach.steps() as i32) + comptime!(v as i32 - reach.ahead() as i32);
+    let x = if comptime!(form.may_miss(v)) {
+        min(max(at, 0i32), strips.width_vectors as i32 - 1)
+    } else {
+        at
+    };
+    Step { x, inside: x == at }
+}
+
 /// The row of the input that a line is on, counted over all planes, and whether the line was inside the input before it
 /// was moved inside.
 #[cube]
@@ -190,8 +221,8 @@ pub(super) fn row_at(
     #[comptime] line: Line,
     #[comptime] form: Form,
 ) -> Step {
-    let depth = step(&problem.depth, &site.depth, line.depth, form.axis(0));
-    let height = step(&problem.height, &site.height, line.height, form.axis(1));
+    let depth = step(&problem.depth, &site.depth, line.depth, form.window.axes[0]);
+    let height = step(&problem.height, &site.height, line.height, form.window.axes[1]);
     let plane = site.sample as i32 * problem.depth.input + depth.x;
     Step { x: plane * problem.height.input + height.x, inside: depth.inside && height.inside }
 }

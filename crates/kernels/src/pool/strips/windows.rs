@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::form::Form;
 use crate::pool::common::lanes_of;
-use crate::pool::common::window::{Form as WindowForm, combine};
+use crate::pool::common::window::{WindowForm, combine};
 
 /// The number of windows that are computed together, from the part that they share.
 pub(super) const PAIR: u32 = 2;
@@ -109,5 +109,5 @@ pub(super) fn reduce_lanes<A: Float, N: Size, M: Size>(
     for t in 0..form.reach.taps {
         taps.push(lanes_of::<A, N, M>(vectors, t, each, own, form.reach));
     }
-    folded::<A, N>(&taps, 0usize, form.reach.taps, 1u32, form.tap)
+    folded::<A, N>(&taps, 0usize, form.reach.taps, 1u32, form.window)
 }

@@ -21,8 +21,8 @@ fn place_of(args: &PlaceArgs, at: u32, index: i32) -> i32 {
 }
 
 #[cube(launch_unchecked)]
-pub(super) fn forget(sources: &mut [i32], inputs: u32, #[comptime] runs: bool) {
-    let at = unit_position(runs);
+pub(super) fn forget(sources: &mut [i32], inputs: u32, #[comptime] contiguous: bool) {
+    let at = unit_position(contiguous);
     if at >= inputs {
         terminate!();
     }
@@ -35,9 +35,9 @@ pub(super) fn settle_sources(
     sources: &[Atomic<i32>],
     note: &[Atomic<i32>],
     args: &PlaceArgs,
-    #[comptime] runs: bool,
+    #[comptime] contiguous: bool,
 ) {
-    let at = unit_position(runs);
+    let at = unit_position(contiguous);
     if at >= args.outputs {
         terminate!();
     }
@@ -55,10 +55,10 @@ pub(super) fn unpool<S: Numeric>(
     sources: &[i32],
     x: &mut [S],
     inputs: u32,
-    #[comptime] runs: bool,
+    #[comptime] contiguous: bool,
     #[define(S)] _stored: ElemType,
 ) {
-    let at = unit_position(runs);
+    let at = unit_position(contiguous);
     if at >= inputs {
         terminate!();
     }
@@ -75,10 +75,10 @@ pub(super) fn unpool_backward<S: Numeric>(
     sources: &[i32],
     dy: &mut [S],
     args: &PlaceArgs,
-    #[comptime] runs: bool,
+    #[comptime] contiguous: bool,
     #[define(S)] _stored: ElemType,
 ) {
-    let at = unit_position(runs);
+    let at = unit_position(contiguous);
     if at >= args.outputs {
         terminate!();
     }

@@ -49,7 +49,7 @@ pub(super) fn launch(client: &Client, task: Task<'_>, [y, indices, x]: [Tensor<'
                 Tensor::new(&sources, inputs).vectors(1),
                 x.vectors(1),
                 inputs as u32,
-                task.settings.runs,
+                task.settings.contiguous,
                 task.elem(),
             )
         };
@@ -78,7 +78,7 @@ pub(super) fn launch_backward(
                 Tensor::new(&sources, task.inputs()).vectors(1),
                 dy.vectors(1),
                 place_args(task),
-                task.settings.runs,
+                task.settings.contiguous,
                 task.elem(),
             )
         };
@@ -103,7 +103,7 @@ fn settle(client: &Client, task: Task<'_>, indices: Tensor<'_>) -> (Handle, Hand
             units,
             Tensor::new(&sources, inputs).vectors(1),
             inputs as u32,
-            task.settings.runs,
+            task.settings.contiguous,
         )
     };
     let (cubes, units) = task.grid(client, task.outputs());
@@ -117,7 +117,7 @@ fn settle(client: &Client, task: Task<'_>, indices: Tensor<'_>) -> (Handle, Hand
             Tensor::new(&sources, inputs).vectors(1),
             Tensor::new(&note, 1).vectors(1),
             place_args(task),
-            task.settings.runs,
+            task.settings.contiguous,
         )
     };
     (sources, note)

@@ -3,7 +3,7 @@
 use windowpane_geometry::{AXES, Divisor, Extents, Pooling, Shape, Window};
 
 use super::NAME;
-use crate::pool::error::{PlanError, only_if};
+use crate::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction};
 
 /// What is computed.
@@ -23,7 +23,7 @@ impl<'a> Sums<'a> {
         let divisor = match reduction {
             Reduction::Average(divisor) if gradient => divisor,
             _ if gradient => {
-                return Err(PlanError::NotFor {
+                return Err(PlanError::NotApplicable {
                     kernel: NAME,
                     reason: "it only computes gradients of averages",
                 });

@@ -3,7 +3,7 @@
 use windowpane_geometry::{AXES, Axis, Pooling};
 
 use super::NAME;
-use crate::pool::error::{PlanError, only_if};
+use crate::error::{PlanError, only_if};
 
 /// The most inputs of a block; prefixes and suffixes take registers. Short blocks leave room for more units, long ones
 /// are for windows of many blocks and for long strides.

@@ -31,8 +31,8 @@ use core::fmt;
 use cubecl::server::Handle;
 
 use crate::device::Capabilities;
+use crate::error::{PlanError, only_if};
 use crate::pool::common::{Buffers, Kernel, Settings, Task};
-use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, check_workspace};
 
 use adjoint::Sums;

@@ -10,12 +10,12 @@ use crate::conv::common::rules::{
     MOST_BLOCK, check_block, check_lanes, check_shared, check_stages, check_sums, check_units,
     widest_factor_load,
 };
-use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::implicit_gemm::blocks::{Product, Side};
 use crate::conv::implicit_gemm::cost::Mainloop;
 use crate::conv::implicit_gemm::rules::{self, smaller};
 use crate::conv::problem::{Request, fragment};
 use crate::device::{Capabilities, Fragment};
+use crate::error::{NotApplicable, PlanError, require};
 
 /// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "mma";
@@ -127,7 +127,7 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
 /// Rejects a tile that the kernel does not support.
 pub(super) fn check(tile: &Tile, request: Request, device: &Capabilities) -> Result<(), PlanError> {
     let Some((fragment, plane)) = fragment(request, device) else {
-        return Err(PlanError::NoKernel { kernel: Some(NAME) });
+        return Err(NotApplicable("the device has no such matrix units").by(NAME));
     };
     check_lanes(tile.elems_per_thread, widest_factor_load(request.dtype, device))?;
     check_fragments(tile, fragment)?;

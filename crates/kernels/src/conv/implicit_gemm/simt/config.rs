@@ -9,7 +9,6 @@ use crate::conv::common::rules::{
     MOST_BLOCK, check_block, check_lanes, check_shared, check_stages, check_sums, check_units,
     widest_load,
 };
-use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::implicit_gemm::blocks::{Product, QUAD};
 use crate::conv::implicit_gemm::cost::Mainloop;
 use crate::conv::implicit_gemm::rules::{self, smaller};
@@ -17,6 +16,7 @@ use crate::conv::implicit_gemm::split_k;
 use crate::conv::problem::{Pass, Request};
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
+use crate::error::{NotApplicable, PlanError, require};
 
 /// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "simt";

@@ -29,7 +29,6 @@ use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::kernel::Kernel;
-use crate::conv::error::PlanError;
 use crate::conv::implicit_gemm::blocks::{Product, QUAD, launch_of};
 use crate::conv::implicit_gemm::cost;
 use crate::conv::implicit_gemm::rules::check_cubes;
@@ -37,6 +36,7 @@ use crate::conv::implicit_gemm::split_k;
 use crate::conv::problem::{Request, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
+use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
 mod form;

@@ -11,10 +11,10 @@ use super::tile::{ROWS, WARPGROUP, units, warps};
 use super::walk::Walk;
 use crate::conv::common::rules::check_number;
 use crate::conv::common::split_k;
-use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::implicit_gemm::rules;
 use crate::conv::problem::{Pass, Request};
 use crate::device::Capabilities;
+use crate::error::{NotApplicable, PlanError, require};
 
 /// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "wgmma";
@@ -35,7 +35,7 @@ const MOST_SUMS: u32 = 128;
 const REGISTERS: u32 = 65536;
 const OTHER_REGISTERS: u32 = 40;
 
-/// The tile of a warpgroup kernel, and the stages of the ring that feeds it.
+/// The tile of a warpgroup kernel, and the stages of the pipeline that feeds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The rows of a tile.
@@ -46,7 +46,7 @@ pub struct Config {
     pub block_k: u32,
     /// The number of 64-row blocks per warpgroup.
     pub ratio_m: u32,
-    /// The number of stages in the ring.
+    /// The number of stages in the pipeline.
     pub stages: u32,
 }
 
@@ -99,7 +99,10 @@ pub(in crate::conv) fn applies(
     let product = Product::new(conv, request).ok_or(NotApplicable(
         "the tensor copy engine cannot read the operands, or sums are short",
     ))?;
-    require(smallest(&product, device).is_some(), "shared memory is too small for a ring of stages")
+    require(
+        smallest(&product, device).is_some(),
+        "shared memory is too small for a pipeline of stages",
+    )
 }
 
 fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
@@ -196,7 +199,7 @@ fn fitted(
 /// The most stages that fit, where sums are stored whole or `split`.
 fn most_stages(tile: &Tile, product: &Product, room: usize, split: bool) -> u32 {
     let most = |walk: Walk| {
-        let fits = |stages: &u32| ring_bytes(product, tile, &walk, *stages, split) <= room;
+        let fits = |stages: &u32| pipeline_bytes(product, tile, &walk, *stages, split) <= room;
         (1..=MOST_STAGES).take_while(fits).last().unwrap_or(0)
     };
     product.walks(tile).map(most).min().unwrap_or(0)
@@ -205,7 +208,7 @@ fn most_stages(tile: &Tile, product: &Product, room: usize, split: bool) -> u32 
 /// The number of cubes that the device holds at once. Two cubes on a multiprocessor hide each other's stores.
 pub(super) fn cubes(product: &Product, tile: &Tile, walk: &Walk, device: &Capabilities) -> usize {
     let registers = units(tile) * (sums(product, tile) + OTHER_REGISTERS);
-    let shared = ring_bytes(product, tile, walk, tile.stages, false) + RESERVED;
+    let shared = pipeline_bytes(product, tile, walk, tile.stages, false) + RESERVED;
     // With several parts, the products of each stage are waited for as well, and two cubes slow each other down more.
     let two = product.parts == 1 && 2 * registers <= REGISTERS && 2 * shared <= device.shared_bytes;
     device.multiprocessors.unwrap_or(1) as usize * if two { 2 } else { 1 }
@@ -219,7 +222,7 @@ fn sums(product: &Product, tile: &Tile) -> u32 {
 
 /// The bytes of `stages` stages, and of the memory in which warps rearrange their results, which are wider if sums are
 /// `split`.
-fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32, split: bool) -> usize {
+fn pipeline_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32, split: bool) -> usize {
     let resident = product.resident(walk, tile);
     let columns = if resident > 0 { resident } else { stages };
     shared_bytes(product, tile, walk, [stages, columns], split)
@@ -286,7 +289,7 @@ pub(in crate::conv) fn check(
 ) -> Result<(), PlanError> {
     match Product::new(conv, request) {
         Some(product) => check_tile(tile, &product, device),
-        None => Err(PlanError::NoKernel { kernel: Some(NAME) }),
+        None => Err(PlanError::Foreign),
     }
 }
 
@@ -310,7 +313,7 @@ fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(
     // allocates registers for whole warpgroups.
     let limit = MOST_SUMS.min(REGISTERS / units.next_multiple_of(WARPGROUP) - OTHER_REGISTERS);
     if sums == 0 || sums > limit {
-        return Err(PlanError::Sums { sums, limit });
+        return Err(PlanError::Accumulators { sums, limit });
     }
     if units > device.units_per_cube {
         return Err(PlanError::Units { units, limit: device.units_per_cube });
@@ -318,7 +321,7 @@ fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(
     let room = device.shared_bytes.saturating_sub(RESERVED);
     let most = most_stages(tile, product, room, false);
     if tile.stages < 2 || tile.stages > most {
-        return Err(PlanError::Ring { stages: tile.stages, most });
+        return Err(PlanError::Stages { stages: tile.stages, least: 2, most });
     }
     Ok(())
 }

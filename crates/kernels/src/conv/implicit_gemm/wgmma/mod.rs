@@ -13,7 +13,7 @@
 //! numbers that a factor is split into, or the pieces that a long sum is split into (split-K).
 //!
 //! ```text
-//!           ring of stages in shared memory
+//!           pipeline of stages in shared memory
 //!           ┌────┬────┬────┬────┐
 //! producer →│ 0  │ 1  │ 2  │ 3  │→ warpgroups, 64 or 128 rows each
 //!           └────┴────┴────┴────┘
@@ -77,10 +77,10 @@ use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather::Gather;
 use crate::conv::common::kernel::Kernel;
-use crate::conv::error::PlanError;
 use crate::conv::problem::{Pass, Request, results};
 use crate::cube::convert::elem;
 use crate::device::Capabilities;
+use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
 mod cost;
@@ -160,8 +160,7 @@ fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
     let Arguments { client, device, conv, request, splits, stored, epilogue, .. } = *arguments;
     let Request { pass, dtype, .. } = request;
     let out = arguments.out;
-    let product =
-        Product::new(conv, request).ok_or(PlanError::NoKernel { kernel: Some(config::NAME) })?;
+    let product = Product::new(conv, request).ok_or(PlanError::Foreign)?;
     let [image, flat] = match (arguments.operands, product.pointwise) {
         ([one, other], Some(pointwise)) if pointwise.swaps => [other, one],
         (own, _) => own,

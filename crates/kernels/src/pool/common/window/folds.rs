@@ -2,10 +2,8 @@
 
 use cubecl::prelude::*;
 
-use super::{Fold, Form, ProblemArgs, Site, tap_of};
-use crate::cube::convert::{
-    Comparison, ExtremumForm, beats, extremum, is_leveled_nan, leveled, wins_later,
-};
+use super::{Fold, ProblemArgs, Site, WindowForm, tap_of};
+use crate::cube::convert::{Comparison, beats, extremum, is_leveled_nan, leveled, wins_later};
 
 /// The reduction so far: an extremum and its position, or a sum.
 #[derive(CubeType, Clone, Copy)]
@@ -34,7 +32,7 @@ pub(crate) fn neutral<A: Float, N: Size>(
 pub(crate) fn prefixes<A: Float, N: Size>(
     elements: &Sequence<Vector<A, N>>,
     #[comptime] count: u32,
-    #[comptime] form: Form,
+    #[comptime] form: WindowForm,
 ) -> Sequence<Vector<A, N>> {
     let mut prefixes = Sequence::<Vector<A, N>>::new();
     prefixes.push(*elements.index(0usize));
@@ -52,7 +50,7 @@ pub(crate) fn prefixes<A: Float, N: Size>(
 pub(crate) fn accumulator_at<A: Float, N: Size>(
     problem: &ProblemArgs,
     site: &Site,
-    #[comptime] form: Form,
+    #[comptime] form: WindowForm,
 ) -> Accumulator<A, N> {
     let value = neutral::<A, N>(problem, form.fold);
     if comptime!(form.fold.is_extremum()) {
@@ -73,7 +71,7 @@ pub(crate) fn fold_with<A: Float, N: Size>(
     folded: &mut Accumulator<A, N>,
     next: &Accumulator<A, N>,
     #[comptime] nans: bool,
-    #[comptime] form: Form,
+    #[comptime] form: WindowForm,
 ) {
     if comptime!(form.fold == Fold::ExtremumAndIndex) {
         let wins = if comptime!(form.widened.is_keys()) {
@@ -96,7 +94,7 @@ pub(crate) fn fold_with<A: Float, N: Size>(
 pub(crate) fn fold<A: Float, N: Size>(
     folded: &mut Accumulator<A, N>,
     next: &Accumulator<A, N>,
-    #[comptime] form: Form,
+    #[comptime] form: WindowForm,
 ) {
     fold_with::<A, N>(folded, next, true, form);
 }
@@ -106,7 +104,7 @@ pub(crate) fn fold<A: Float, N: Size>(
 pub(crate) fn combine<A: Float, N: Size>(
     a: Vector<A, N>,
     b: Vector<A, N>,
-    #[comptime] form: Form,
+    #[comptime] form: WindowForm,
 ) -> Vector<A, N> {
     if comptime!(form.fold.is_extremum()) { extremum::<A, N>(a, b, form.extremum) } else { a + b }
 }
@@ -117,21 +115,20 @@ pub(crate) fn combine<A: Float, N: Size>(
 pub(crate) fn merge<A: Float, N: Size>(
     a: &Accumulator<A, N>,
     b: &Accumulator<A, N>,
-    #[comptime] fold: Fold,
-    #[comptime] form: ExtremumForm,
+    #[comptime] form: WindowForm,
 ) -> Accumulator<A, N> {
-    if comptime!(fold == Fold::ExtremumAndIndex) {
+    if comptime!(form.fold == Fold::ExtremumAndIndex) {
         let earlier = b.position.less_than(&a.position);
-        let wins = if comptime!(form.by == Comparison::Keys) {
+        let wins = if comptime!(form.extremum.by == Comparison::Keys) {
             let (before, after) = (leveled::<A, N>(a.value), leveled::<A, N>(b.value));
             let later = b.position.greater_than(&a.position);
             let first = select_many(is_leveled_nan::<N>(after), later, earlier);
             after.greater_than(&before).or(after.equal(&before).vec_and(first))
         } else {
-            let beats = beats::<A, N>(b.value, a.value, form);
+            let beats = beats::<A, N>(b.value, a.value, form.extremum);
             beats.or(b.value.equal(&a.value).vec_and(earlier))
         };
-        let wins = if comptime!(form.has_nan()) {
+        let wins = if comptime!(form.extremum.has_nan()) {
             let stays = a.value.is_nan().vec_and(earlier);
             let never = b.value.greater_than(&b.value);
             wins.or(select_many(stays, never, b.value.is_nan()))
@@ -139,11 +136,11 @@ pub(crate) fn merge<A: Float, N: Size>(
             wins
         };
         Accumulator::<A, N> {
-            value: extremum::<A, N>(a.value, b.value, form),
+            value: extremum::<A, N>(a.value, b.value, form.extremum),
             position: select_many(wins, b.position, a.position),
         }
-    } else if comptime!(fold.is_extremum()) {
-        let value = extremum::<A, N>(a.value, b.value, form);
+    } else if comptime!(form.fold.is_extremum()) {
+        let value = extremum::<A, N>(a.value, b.value, form.extremum);
         Accumulator::<A, N> { value, position: a.position }
     } else {
         Accumulator::<A, N> { value: a.value + b.value, position: a.position }

@@ -17,13 +17,13 @@ use crate::pool::problem::{Output, Reduction};
 pub(crate) use folds::{
     Accumulator, accumulator_at, combine, fold, fold_with, merge, neutral, prefixes,
 };
-pub(crate) use results::{counted_at, finish, index_of, reciprocal, scale};
-pub(crate) use site::{Site, plane_position, site_of, tap_at, tap_of};
+pub(crate) use results::{counted_at, finish, index_of, quotient, reciprocal, scale, stored};
+pub(crate) use site::{Site, plane_position, site_of, split_row, tap_at, tap_of, vector_at};
 
-/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct ProblemArgs {
-    /// The number of output vectors.
+    /// The number of output vectors; for a gradient, of input vectors.
     pub(crate) vectors: u32,
     /// The number of vectors in a pixel.
     pub(crate) pixel: FastDivmod<u32>,
@@ -47,13 +47,18 @@ pub(crate) fn problem_args(task: Task<'_>) -> ProblemArgsLaunch {
     let reduction = task.reduction();
     let [depth, height, width]: [AxisArgsLaunch; AXES] = task.axes().each_ref().map(axis_args);
     let [index_batch, index_channel, index_position] = indexing(task.pooling(), reduction.base());
+    // The lanes of a gradient's vectors are inputs, those of other vectors are windows.
+    let (elements, step) = match task.problem.gradient {
+        true => (task.inputs(), 1),
+        false => (task.outputs(), task.axes()[AXES - 1].stride()),
+    };
     let index_lane = match task.settings.along_width {
-        true => index_position * task.axes()[AXES - 1].stride() as u32,
+        true => index_position * step as u32,
         false => index_channel,
     };
     let pixel = task.pixel_vectors();
     ProblemArgsLaunch::new(
-        (task.outputs() / task.lanes()) as u32,
+        (elements / task.lanes()) as u32,
         pixel,
         pixel,
         depth,
@@ -88,38 +93,39 @@ pub(crate) fn split(counts: [u32; AXES], i: u32) -> [u32; AXES] {
 fn empty(task: Task<'_>) -> InputScalar {
     let (accumulator, extremum) = (task.accumulator(), task.settings.extremum);
     let is_max = extremum.of_compared() == Extremum::Max;
-    let (least, most) = match (extremum.by, task.dtype()) {
+    let (least, most) = match (extremum.by, task.dtype().integers()) {
         (Comparison::Native | Comparison::Select, _) => {
             let infinity = if is_max { f64::NEG_INFINITY } else { f64::INFINITY };
             return InputScalar::new(infinity, accumulator);
         }
-        (Comparison::Integers, DType::I8) => (i8::MIN.into(), i8::MAX.into()),
-        (Comparison::Integers, DType::U8) => (u8::MIN.into(), u8::MAX.into()),
+        (Comparison::Integers, Some(range)) => range,
         (Comparison::Integers | Comparison::Keys, _) => (i32::MIN, i32::MAX),
     };
     InputScalar::new(if is_max { least } else { most }, accumulator)
 }
 
-/// The parameters that change the kernel's code.
+/// How the windows of a problem are reduced: the parameters that change the code of every kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Form {
-    pub(crate) depth: AxisForm,
-    pub(crate) height: AxisForm,
-    pub(crate) width: AxisForm,
+pub(crate) struct WindowForm {
+    pub(crate) axes: [AxisForm; AXES],
     pub(crate) fold: Fold,
     pub(crate) extremum: ExtremumForm,
     pub(crate) rounds: bool,
     /// How elements are converted to the accumulator's type.
     pub(crate) widened: Widening,
-    pub(crate) runs: bool,
+    pub(crate) contiguous: bool,
     /// Whether a pixel has several vectors.
     pub(crate) channels: bool,
     /// Whether the lanes of a vector are neighbours along the width, not channels.
     pub(crate) along_width: bool,
+    /// Whether all lanes of a vector have the same index: channels that are indexed by their positions in a plane.
+    pub(crate) one_index: bool,
     /// Whether sums are multiplied by the reciprocal of their divisor. That rounds once more, and the error bound of a
     /// sum has room for it: the reference is not computed in the same type, and of the `n` roundings that the bound
     /// allows, the last addition's is already that of the result.
     pub(crate) reciprocal: bool,
+    /// For sums of integers, the least and the greatest number of the elements' type.
+    pub(crate) integers: Option<(i32, i32)>,
     /// The number of axes of the problem.
     pub(crate) rank: usize,
 }
@@ -147,7 +153,7 @@ impl Fold {
 
     /// Whether a window's sum is divided by the number of taps that it counts.
     pub(crate) fn counts(self) -> bool {
-        !self.is_extremum() && !self.is_fixed()
+        matches!(self, Self::AveragePadded | Self::AverageValid)
     }
 
     pub(crate) fn has_index(self) -> bool {
@@ -166,43 +172,51 @@ impl Fold {
     }
 }
 
-impl Form {
+impl WindowForm {
     pub(crate) fn new(task: Task<'_>) -> Self {
-        let Settings { unrolled, extremum, runs, along_width, .. } = task.settings;
-        let [depth, height, width] =
-            task.axes().each_ref().map(|axis| AxisForm::new(axis, unrolled));
+        let Settings { unrolled, extremum, contiguous, along_width, .. } = task.settings;
         Self {
-            depth,
-            height,
-            width,
+            axes: task.axes().each_ref().map(|axis| AxisForm::new(axis, unrolled)),
             fold: Fold::of(task.reduction()),
             extremum,
             rounds: task.rounds(),
             widened: task.widening(task.dtype()),
-            runs,
+            contiguous,
             channels: task.pixel_vectors() > 1,
             along_width,
-            reciprocal: task.dtype() != DType::F64,
+            one_index: !along_width && task.reduction().base() == IndexBase::Plane,
+            reciprocal: task.dtype().is_float() && task.dtype() != DType::F64,
+            integers: task.dtype().integers().filter(|_| task.problem.sums_integers()),
             rank: task.pooling().grid().rank(),
         }
     }
 
     /// The form of windows with all their taps inside the input; this includes the width only if `width` is true.
     pub(crate) fn unclipped(self, width: bool) -> Self {
-        Self {
-            depth: self.depth.unclipped(),
-            height: self.height.unclipped(),
-            width: if width { self.width.unclipped() } else { self.width },
-            ..self
+        let mut axes = self.axes.map(AxisForm::unclipped);
+        if !width {
+            axes[AXES - 1] = self.axes[AXES - 1];
         }
+        Self { axes, ..self }
+    }
+
+    /// Whether it is an average of which all windows have the same divisor.
+    pub(crate) fn has_one_divisor(&self) -> bool {
+        self.fold.is_fixed() || (self.fold.counts() && !self.is_clipped())
     }
 
     /// Whether the loops over the taps are unrolled.
     pub(crate) fn unrolled(&self) -> bool {
-        self.width.taps.is_some()
+        self.axes[AXES - 1].taps.is_some()
     }
 
-    fn may_be_empty(&self) -> bool {
-        self.depth.may_be_empty || self.height.may_be_empty || self.width.may_be_empty
+    /// Whether taps may be outside the input.
+    pub(crate) fn is_clipped(&self) -> bool {
+        self.axes.iter().any(|axis| axis.clipped)
+    }
+
+    /// Whether windows may have no tap inside the input.
+    pub(crate) fn may_be_empty(&self) -> bool {
+        self.axes.iter().any(|axis| axis.may_be_empty)
     }
 }

@@ -31,8 +31,8 @@ use windowpane_geometry::LIMIT;
 
 use super::{Sums, TAPS, extents};
 use crate::cube::convert::UPPER;
+use crate::error::PlanError;
 use crate::pool::common::{Buffers, Task, widest_divisor};
-use crate::pool::error::PlanError;
 
 /// The instructions of a unit besides its loads and its sums; and those of a tap relative to a reduction, for rows of
 /// taps are added once for all columns.

@@ -18,8 +18,8 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
 use super::{Sums, TAPS, extents};
+use crate::error::PlanError;
 use crate::pool::common::{Buffers, Task};
-use crate::pool::error::PlanError;
 
 /// The instructions of a unit besides the elements that it reads; and those of such an element relative to a reduction.
 const OF_UNIT: f64 = 220.0;
@@ -101,7 +101,7 @@ const COLUMNS: usize = 2;
 /// The number of rows of a unit, if the plane has as many.
 const ROWS: usize = 6;
 
-/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct RowsArgs {
     units: u32,

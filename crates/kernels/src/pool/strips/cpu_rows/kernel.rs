@@ -6,7 +6,9 @@ use crate::cube::convert::widen;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{Accumulator, combine, finish, neutral};
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{Strip, Strips, exists, is_interior, row_at, site_at, strip_at};
+use crate::pool::strips::place::{
+    Strip, Strips, exists, is_interior, row_at, site_at, strip_at, vector_of,
+};
 use crate::pool::strips::windows::{folded, reduce_lanes};
 
 /// `S` is the type in which elements are stored, `A` the type in which they are compared and summed.
@@ -20,7 +22,7 @@ pub(super) fn walk_rows<S: Float, A: Float, N: Size, M: Size>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let unit = unit_position(form.tap.runs);
+    let unit = unit_position(form.window.contiguous);
     if unit >= strips.units {
         terminate!();
     }
@@ -111,7 +113,7 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
                     &site,
                     &folded,
                     vector,
-                    form.tap,
+                    form.window,
                 );
             }
         }
@@ -128,25 +130,17 @@ fn columns<S: Float, A: Float, M: Size>(
     #[comptime] v: usize,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, M>> {
-    let reach = comptime!(form.reach);
-    let tap = comptime!(form.tap);
-    let at =
-        w as i32 * comptime!(reach.steps() as i32) + comptime!(v as i32 - reach.ahead() as i32);
-    let there = if comptime!(tap.width.clipped) {
-        min(max(at, 0i32), strips.width_vectors as i32 - 1)
-    } else {
-        at
-    };
+    let vector = vector_of(strips, w, v, form);
     let mut loaded = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for n in 0..form.all_lines() {
         let line = lines.index(n);
-        let value = widen::<S, A, M>(input[line.first + there as usize], tap.widened);
-        let outside = neutral::<A, M>(&strips.problem, form.tap.fold);
+        let value = widen::<S, A, M>(input[line.first + vector.x as usize], form.window.widened);
+        let outside = neutral::<A, M>(&strips.problem, form.window.fold);
         let value = if comptime!(form.drops_line(n)) {
-            select(there == at && line.inside, value, outside)
-        } else if comptime!(tap.width.clipped) {
-            select(there == at, value, outside)
+            select(vector.inside && line.inside, value, outside)
+        } else if comptime!(form.may_miss(v)) {
+            select(vector.inside, value, outside)
         } else {
             value
         };
@@ -155,18 +149,18 @@ fn columns<S: Float, A: Float, M: Size>(
     let mut windows = Sequence::<Vector<A, M>>::new();
     if comptime!(form.common_lines().is_some()) {
         let (first, end) = comptime!(form.common_lines().unwrap_or((0, 1)));
-        let common = folded::<A, M>(&loaded, first, end, 1u32, tap);
+        let common = folded::<A, M>(&loaded, first, end, 1u32, form.window);
         #[unroll]
         for i in 0..form.along.outputs {
             let (from, to) = comptime!(form.lines_of_window(i));
             let mut window = common;
             if comptime!(from < first) {
-                let above = folded::<A, M>(&loaded, from, first, 1u32, tap);
-                window = combine::<A, M>(above, window, tap);
+                let above = folded::<A, M>(&loaded, from, first, 1u32, form.window);
+                window = combine::<A, M>(above, window, form.window);
             }
             if comptime!(end < to) {
-                let below = folded::<A, M>(&loaded, end, to, 1u32, tap);
-                window = combine::<A, M>(window, below, tap);
+                let below = folded::<A, M>(&loaded, end, to, 1u32, form.window);
+                window = combine::<A, M>(window, below, form.window);
             }
             windows.push(window);
         }
@@ -174,7 +168,7 @@ fn columns<S: Float, A: Float, M: Size>(
         #[unroll]
         for i in 0..form.along.outputs {
             let (from, to) = comptime!(form.lines_of_window(i));
-            windows.push(folded::<A, M>(&loaded, from, to, 1u32, tap));
+            windows.push(folded::<A, M>(&loaded, from, to, 1u32, form.window));
         }
     }
     windows

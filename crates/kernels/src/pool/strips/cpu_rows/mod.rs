@@ -28,8 +28,8 @@ use cubecl::prelude::*;
 use windowpane_geometry::{AXES, Axis, Pooling};
 
 use crate::device::Capabilities;
+use crate::error::{PlanError, only_if};
 use crate::pool::common::{Buffers, Kernel, Reach, Settings, Task, check_strip, lanes_along_width};
-use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
 use crate::pool::strips::form::Form;
 use crate::pool::strips::place::strips_args;
@@ -70,7 +70,7 @@ impl Kernel for Config {
         only_if(NAME, !reduction.has_indices(), "it computes no indices")?;
         only_if(NAME, pixel_channels(pooling) == 1, "it is for channels-first tensors")?;
         only_if(NAME, along < AXES - 1, "windows lie along the width only")?;
-        only_if(NAME, !grid.is_fitted(), "window sizes follow from the input")?;
+        only_if(NAME, !grid.is_adaptive(), "window sizes follow from the input")?;
         only_if(NAME, grid.axes()[along].dilation() == 1, "windows are dilated along the strips")?;
         only_if(NAME, !width.may_be_empty(), "windows may lie outside the input")?;
         only_if(NAME, folds <= MOST_FOLDS, "windows have too many taps")
@@ -158,7 +158,7 @@ const WIDEST: usize = 64;
 fn walks(task: Task<'_>, strip: usize) -> Result<(), PlanError> {
     let reach = reach_of(task);
     let touched = || (0..reach.vectors()).all(|v| reach.touches(v));
-    only_if(NAME, task.settings.runs, "its threads take runs of outputs")?;
+    only_if(NAME, task.settings.contiguous, "its threads take runs of outputs")?;
     only_if(NAME, lines(task.pooling(), strip) <= MOST_LINES, "strips read too many rows")?;
     only_if(NAME, touched(), "taps are too far apart along the width")
 }
@@ -211,7 +211,7 @@ impl Form {
 
     /// Whether line `n` may be outside the input and must then be left out of a sum.
     fn drops_line(&self, n: usize) -> bool {
-        !self.tap.fold.is_extremum() && self.nth_line(n).drops()
+        !self.window.fold.is_extremum() && self.nth_line(n).drops()
     }
 }
 

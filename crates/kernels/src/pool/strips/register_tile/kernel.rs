@@ -21,7 +21,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let unit = unit_position(form.tap.runs);
+    let unit = unit_position(form.window.contiguous);
     if unit >= strips.units {
         terminate!();
     }
@@ -29,7 +29,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
     let place = &block.place;
     let inner =
         if comptime!(form.splits()) { is_interior(strips, place, form) } else { false.runtime() };
-    if comptime!(form.tap.fold.has_index()) {
+    if comptime!(form.window.fold.has_index()) {
         let has_nan = if inner {
             let form = comptime!(form.interior());
             positions::compute::<S, A, N, M>(input, output, &mut indices, strips, place, form)
@@ -57,7 +57,7 @@ pub(super) struct Block {
 
 #[cube]
 fn block_of(strips: &Strips, unit: u32, #[comptime] form: Form) -> Block {
-    let (w, lane, row) = if comptime!(form.tap.channels) {
+    let (w, lane, row) = if comptime!(form.window.channels) {
         tiled(&strips.tiles, &strips.width, unit)
     } else {
         let (row, w) = strips.width.div_mod(unit);

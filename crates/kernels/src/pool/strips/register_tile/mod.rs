@@ -18,7 +18,6 @@
 //! or outside as a whole. Written vectors divide the output's width, and from one of them to the next there is a whole
 //! number of vectors to read.
 
-mod cost;
 mod kernel;
 mod positions;
 mod values;
@@ -28,16 +27,23 @@ use core::fmt;
 use windowpane_geometry::{AXES, Axis};
 
 use crate::device::Capabilities;
+use crate::error::{PlanError, only_if};
 use crate::pool::common::{
-    Buffers, Kernel, MOST_UNROLLED_TAPS, Reach, Settings, Task, UNROLLED_TAPS, check_strip,
+    Buffers, Kernel, MOST_UNROLLED_TAPS, Reach, Settings, Task, UNROLLED_TAPS, WARP, check_strip,
     lanes_written, optional, unrolls,
 };
-use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
 use crate::pool::strips::form::{Form, columns_of, reads};
 use crate::pool::strips::place::strips_args;
 
 const NAME: &str = "register_tile";
+
+/// The instructions of a unit besides its loads and its taps; and those of a load's position, twice if it is clamped.
+const OF_UNIT: f64 = 89.0;
+const OF_LOAD: f64 = 0.55;
+
+/// The waits until a multiprocessor has fetched the code of two unrolled branches.
+const OF_BRANCHES: f64 = 5.5;
 
 /// How outputs are distributed to units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +71,7 @@ impl Kernel for Config {
         let along = &pooling.grid().axes()[outermost(pooling)];
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
         only_if(NAME, problem.folds(), "it computes no norms or ranks")?;
-        only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
+        only_if(NAME, !pooling.grid().is_adaptive(), "window sizes follow from the input")?;
         only_if(NAME, unrolls(pooling, reduction), "windows have too many taps to unroll")?;
         only_if(NAME, along.dilation() == 1, "windows are dilated along the strips")
     }
@@ -81,7 +87,7 @@ impl Kernel for Config {
             1 => 4,
             // A processor's thread, which splits vectors of a row into lanes, has more to share than a GPU's unit,
             // which would need the registers for it.
-            _ if along_width.is_some() && own.runs => 4,
+            _ if along_width.is_some() && own.contiguous => 4,
             _ => 2,
         };
         let row = pooling.grid().taps() / along.kernel();
@@ -97,7 +103,7 @@ impl Kernel for Config {
         // Two columns of vectors pay off if they share most of what they read.
         let shares = width.kernel() > 2 * width.stride() && width.output() > 1 && !indexed;
         let pairs = (loads(strip) / width.kernel()) * (width.kernel() + width.stride());
-        let blocks = shares && !own.runs && own.lanes < pixel_channels(pooling);
+        let blocks = shares && !own.contiguous && own.lanes < pixel_channels(pooling);
         let columns = if blocks && pairs <= UNROLLED_TAPS { 2 } else { 1 };
         let sums = matches!(reduction, Reduction::Average(_));
         let many = columns > 1 || (strip > 1 && loads(strip) > WIDE_LOADS);
@@ -119,7 +125,7 @@ impl Kernel for Config {
         })?;
         check_strip(self.strip)?;
         // Two columns are implemented only for values, and only for GPUs.
-        let pairs = !settings.runs && !problem.reduction.has_indices();
+        let pairs = !settings.contiguous && !problem.reduction.has_indices();
         if !(1..=if pairs { 2 } else { 1 }).contains(&self.columns) {
             return Err(PlanError::Fixed { name: "columns", kernel: NAME });
         }
@@ -139,13 +145,29 @@ impl Kernel for Config {
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {
-        cost::seconds(self, task)
+        let form = Form::new(task, [self.strip, self.columns], reads(task));
+        let lines = (form.rows() * form.lines()) as f64;
+        // Strips along the width are as far from each other as they are long.
+        let apart = if outermost(task.pooling()) == AXES - 1 { self.strip } else { 1 };
+        let load = OF_LOAD * (1.0 + f64::from(task.is_clipped()))
+            + task.load_cost(reads(task), apart * task.load_step());
+        let taps = lines * f64::from(form.columns * form.taps(2));
+        let rows = f64::from(form.columns * form.along.outputs * form.along.kernel);
+        let strip = lines * f64::from(form.reads()) * load
+            + (taps + rows) * task.reduce_cost(task.lanes())
+            + if task.settings.along_width { taps * task.shuffle_cost(task.lanes()) } else { 0.0 };
+        let (branches, waits) = match form.splits() {
+            true => (1.0 + mixed(task, &form), 1.0 + OF_BRANCHES),
+            false => (1.0, 1.0),
+        };
+        task.launch_seconds(task.units_at(places(task, self)), OF_UNIT + strip * branches, waits)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         let client = buffers.client;
         let (lanes, wide) = (task.lanes(), reads(task));
-        let units = units(task, self);
+        let places = places(task, self);
+        let units = task.units_at(places);
         let (cubes, dim) = task.grid(client, units);
         // SAFETY: every access is inside the tensors by the arithmetic of `Axis`, and vectors outside the
         // input are moved inside before they are read.
@@ -159,7 +181,7 @@ impl Kernel for Config {
                 buffers.input.vectors(wide),
                 buffers.output.vectors(lanes),
                 optional(buffers.indices, lanes),
-                strips_args(task, places(task, self), [units, wide, 0]),
+                strips_args(task, places, [units, wide, 0]),
                 Form::new(task, [self.strip, self.columns], wide),
                 task.elem(),
                 task.accumulator(),
@@ -175,18 +197,6 @@ const WIDE_LOADS: usize = 40;
 /// With fewer strips than this, of lanes along the width, a large GPU has no others to run while some wait.
 const ENOUGH_STRIPS: usize = 1 << 19;
 
-/// The number of strips of a problem; each is the work of one unit.
-fn units(task: Task<'_>, config: &Config) -> usize {
-    let along = outermost(task.pooling());
-    let vectors = task.vectors_on_axes(Axis::output);
-    let (outputs, width) = (vectors[along], vectors[AXES - 1]);
-    let strips = task.outputs() / task.lanes() / outputs * outputs.div_ceil(config.strip);
-    match columns_of(task, config.columns) {
-        1 => strips,
-        columns => strips / width * width.div_ceil(columns),
-    }
-}
-
 /// The number of units on each axis.
 fn places(task: Task<'_>, config: &Config) -> [usize; AXES] {
     let mut places = task.vectors_on_axes(Axis::output);
@@ -194,4 +204,14 @@ fn places(task: Task<'_>, config: &Config) -> [usize; AXES] {
     places[along] = places[along].div_ceil(config.strip);
     places[AXES - 1] = places[AXES - 1].div_ceil(columns_of(task, config.columns));
     places
+}
+
+/// The share of warps that have strips at an edge and others. The fewer units a row of strips has, the more rows a warp
+/// has.
+fn mixed(task: Task<'_>, form: &Form) -> f64 {
+    let axes = task.axes();
+    let inner: usize = axes[form.along.axis + 1..].iter().map(Axis::output).product();
+    let row = inner * task.pixel() / task.lanes() / form.columns as usize;
+    let strips = axes[form.along.axis].output().div_ceil(form.along.outputs as usize);
+    (f64::from(2 * WARP) / (row.max(1) * strips) as f64).min(1.0)
 }

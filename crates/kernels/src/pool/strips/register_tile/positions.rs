@@ -15,14 +15,14 @@ use crate::pool::common::window::{
     Accumulator, ProblemArgs, Site, combine, finish, fold_with, index_of, plane_position, tap_at,
 };
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{Strip, Strips, exists, outputs_along, site_at};
+use crate::pool::strips::place::{Strip, Strips, exists, outputs_along, site_at, vector_of};
 use crate::pool::strips::taps::{Line, TapForm, step};
 
 impl Form {
     /// Whether taps are reduced together with the positions of NaN. Searching for NaN separately keeps vectors of
     /// positions over a loop, and graphics devices have such vectors with at most four lanes.
     fn folds_nans(&self) -> bool {
-        !(self.tap.along_width && self.tap.extremum.by == Comparison::Native)
+        !(self.window.along_width && self.window.extremum.by == Comparison::Native)
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
         #[unroll]
         for t in 1..form.along.kernel {
             let next = comptime!((i * form.along.stride + t) as usize);
-            fold_with::<A, N>(&mut folded, rows.index(next), form.folds_nans(), form.tap);
+            fold_with::<A, N>(&mut folded, rows.index(next), form.folds_nans(), form.window);
         }
         folds.push(folded);
     }
@@ -61,7 +61,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
         let vector = place.output + i * place.step;
         if exists(strips, place, i, form) {
             let folded = folds.index(i as usize);
-            finish::<S, A, N>(output, indices, &strips.problem, &site, folded, vector, form.tap);
+            finish::<S, A, N>(output, indices, &strips.problem, &site, folded, vector, form.window);
         }
     }
     has_nan
@@ -74,12 +74,12 @@ fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] f
         let mut all = folds.index(0usize).value;
         #[unroll]
         for i in 1..folds.len() {
-            all = combine::<A, N>(all, folds.index(i).value, form.tap);
+            all = combine::<A, N>(all, folds.index(i).value, form.window);
         }
         let mut one = Vector::<A, Const<1>>::new(all.extract(0usize));
         #[unroll]
         for lane in 1..N::value() {
-            one = combine::<A, Const<1>>(one, Vector::new(all.extract(lane)), form.tap);
+            one = combine::<A, Const<1>>(one, Vector::new(all.extract(lane)), form.window);
         }
         select_many(one.is_nan(), Vector::new(1u32), Vector::new(0u32)).extract(0usize) == 1
     } else {
@@ -106,7 +106,8 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
                     let site = site_at(&strips.problem, place, o, place.site.column, false, form);
                     let last = last_nan::<S, A, N, M>(input, strips, &site, form);
                     let at = (place.output + i * place.step) as usize;
-                    let index = index_of(&strips.problem, &site, last);
+                    let index =
+                        index_of(&strips.problem, site.sample, site.lane, last, form.window);
                     let is_there = last.greater_than(&Vector::new(i32::MIN));
                     indices[at] = select_many(is_there, index, indices[at]);
                 }
@@ -126,9 +127,14 @@ fn last_nan<S: Float, A: Float, N: Size, M: Size>(
 ) -> Vector<i32, N> {
     let last = RuntimeCell::<Vector<i32, N>>::new(Vector::new(i32::MIN));
     for td in site.depth.first..site.depth.end {
-        let d = coordinate(&strips.problem.depth, &site.depth, td, form.axis(0).unclipped());
+        let d = coordinate(&strips.problem.depth, &site.depth, td, form.window.axes[0].unclipped());
         for th in site.height.first..site.height.end {
-            let h = coordinate(&strips.problem.height, &site.height, th, form.axis(1).unclipped());
+            let h = coordinate(
+                &strips.problem.height,
+                &site.height,
+                th,
+                form.window.axes[1].unclipped(),
+            );
             let vectors = vectors_of::<S, A, M>(input, strips, site, d, h, form);
             let start = plane_position(&strips.problem, d, h, site.width.start);
             #[unroll]
@@ -155,7 +161,7 @@ fn row<S: Float, A: Float, N: Size, M: Size>(
     #[unroll]
     for i in 1..form.lines() {
         let next = line::<S, A, N, M>(input, strips, site, form.line(j, i), form);
-        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
+        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.window);
     }
     folded
 }
@@ -169,9 +175,9 @@ fn line<S: Float, A: Float, N: Size, M: Size>(
     #[comptime] line: Line,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    let depth = step(&strips.problem.depth, &site.depth, line.depth, form.axis(0));
-    let height = step(&strips.problem.height, &site.height, line.height, form.axis(1));
-    if comptime!(form.tap.along_width) {
+    let depth = step(&strips.problem.depth, &site.depth, line.depth, form.window.axes[0]);
+    let height = step(&strips.problem.height, &site.height, line.height, form.window.axes[1]);
+    if comptime!(form.window.along_width) {
         lanes::<S, A, N, M>(input, strips, site, depth.x, height.x, form)
     } else {
         pixels::<S, A, N, M>(input, &strips.problem, site, depth.x, height.x, line.width, form)
@@ -194,7 +200,7 @@ fn pixels<S: Float, A: Float, N: Size, M: Size>(
     for t in 1..form.taps(2) {
         let tap = comptime!(form.tap(2, t));
         let next = pixel::<S, A, N, M>(input, problem, site, d, h, tap, form);
-        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
+        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.window);
     }
     folded
 }
@@ -209,11 +215,11 @@ fn pixel<S: Float, A: Float, N: Size, M: Size>(
     #[comptime] tap: TapForm,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    let width = step(&problem.width, &site.width, tap, form.axis(2));
-    let tap = tap_at(problem, site, d, h, width.x, form.tap);
+    let width = step(&problem.width, &site.width, tap, form.window.axes[2]);
+    let tap = tap_at(problem, site, d, h, width.x, form.window);
     // If lanes are channels, both vectors have the same number.
     let element = Vector::<S, N>::cast_from(input[tap.vector as usize]);
-    let value = widen::<S, A, N>(element, form.tap.widened);
+    let value = widen::<S, A, N>(element, form.window.widened);
     Accumulator::<A, N> { value, position: Vector::new(tap.position) }
 }
 
@@ -242,7 +248,7 @@ fn lanes<S: Float, A: Float, N: Size, M: Size>(
             value: lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, width),
             position: Vector::new(start + (t * width.dilation) as i32),
         };
-        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
+        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.window);
     }
     folded
 }
@@ -259,25 +265,25 @@ fn vectors_of<S: Float, A: Float, M: Size>(
 ) -> Sequence<Vector<A, M>> {
     let width = comptime!(form.reach);
     let empty = Vector::<A, M>::new(strips.problem.empty.get::<A>());
-    let outside = narrow::<A, S, M>(empty, form.tap.widened);
-    let count = strips.width_vectors as i32;
+    let outside = narrow::<A, S, M>(empty, form.window.widened);
     let line =
         (site.sample as i32 * strips.problem.depth.input + d) * strips.problem.height.input + h;
-    let first = (site.column / comptime!(width.output as u32)) as i32 * width.steps() as i32
-        - width.ahead() as i32;
+    let line = line * strips.width_vectors as i32;
+    let w = site.column / comptime!(width.output as u32);
     let mut vectors = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for v in 0..width.vectors() {
         if comptime!(!width.touches(v)) {
             vectors.push(empty);
-        } else if comptime!(form.may_miss(v)) {
-            let at = first + v as i32;
-            let there = min(max(at, 0i32), count - 1);
-            let value = select(there == at, input[(line * count + there) as usize], outside);
-            vectors.push(widen::<S, A, M>(value, form.tap.widened));
         } else {
-            let at = line * count + first + v as i32;
-            vectors.push(widen::<S, A, M>(input[at as usize], form.tap.widened));
+            let vector = vector_of(strips, w, v, form);
+            let value = input[(line + vector.x) as usize];
+            let value = if comptime!(form.may_miss(v)) {
+                select(vector.inside, value, outside)
+            } else {
+                value
+            };
+            vectors.push(widen::<S, A, M>(value, form.window.widened));
         }
     }
     vectors
@@ -293,12 +299,13 @@ fn first_inside<N: Size>(
     #[comptime] form: Form,
 ) -> Vector<i32, N> {
     let line = plane_position(problem, d, h, 0i32);
-    if comptime!(form.tap.width.may_be_outside(0)) {
+    if comptime!(form.window.axes[2].may_be_outside(0)) {
         let mut first = Vector::<i32, N>::new(line);
         #[unroll]
         for i in 0..N::value() {
             let lane = comptime!((i * form.reach.stride) as i32);
-            let column = first_coordinate(problem, site.width.start + lane, form.tap.width) - lane;
+            let column =
+                first_coordinate(problem, site.width.start + lane, form.window.axes[2]) - lane;
             first.insert(i, line + column);
         }
         first

@@ -26,14 +26,14 @@ use crate::pool::common::window::{
     Accumulator, ProblemArgs, Site, combine, finish, neutral, scale,
 };
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{Strip, Strips, exists, row_at};
+use crate::pool::strips::place::{Strip, Strips, exists, row_at, vector_of};
 use crate::pool::strips::taps::step;
 use crate::pool::strips::windows::{PAIR, Windows, reduce_lanes, windows_of};
 
 impl Form {
     /// The number of vectors that are kept of a row: one per column, or all vectors along the width.
     fn kept(&self) -> u32 {
-        if self.tap.along_width { self.reads() } else { self.columns }
+        if self.window.along_width { self.reads() } else { self.columns }
     }
 
     /// The number of rows that the first `count` windows read.
@@ -59,19 +59,22 @@ impl Form {
 
     /// Whether sums are multiplied by the reciprocal of a divisor that is the same for all lanes.
     fn scales(&self) -> bool {
-        let axes = [0, 1, 2].map(|i| self.axis(i));
+        let axes = [0, 1, 2].map(|i| self.window.axes[i]);
         let empty = axes.iter().any(|axis| axis.may_be_empty);
-        !self.tap.fold.is_extremum() && self.tap.reciprocal && !self.tap.along_width && !empty
+        !self.window.fold.is_extremum()
+            && self.window.reciprocal
+            && !self.window.along_width
+            && !empty
     }
 
     /// Whether all windows of a column have the same divisor.
     fn scales_columns(&self) -> bool {
-        self.scales() && !self.axis(self.along.axis).clipped
+        self.scales() && !self.window.axes[self.along.axis].clipped
     }
 
     /// Whether vector `v` of a line must be dropped from a sum if it is outside the input.
     fn drops(&self, j: u32, v: u32) -> bool {
-        !self.tap.along_width && !self.tap.fold.is_extremum() && self.read(j, v).drops
+        !self.window.along_width && !self.window.fold.is_extremum() && self.read(j, v).drops
     }
 }
 
@@ -111,7 +114,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
         let mut folds = Sequence::<Vector<A, M>>::new();
         #[unroll]
         for v in 0..form.kept() {
-            let windows = windows_of::<A, M>(&rows, form.along_rows(first, v), form.tap);
+            let windows = windows_of::<A, M>(&rows, form.along_rows(first, v), form.window);
             #[unroll]
             for i in 0..count {
                 folds.push(*windows.index(i as usize));
@@ -149,27 +152,20 @@ struct Reads {
 fn reads_of(strips: &Strips, site: &Site, #[comptime] j: u32, #[comptime] form: Form) -> Reads {
     let mut offsets = Sequence::<u32>::new();
     let mut inside = Sequence::<bool>::new();
-    if comptime!(form.tap.along_width) {
-        let reach = comptime!(form.reach);
-        let first = (site.column / comptime!(reach.output as u32)) as i32 * reach.steps() as i32
-            - reach.ahead() as i32;
+    if comptime!(form.window.along_width) {
+        let w = site.column / comptime!(form.reach.output as u32);
         #[unroll]
-        for v in 0..reach.vectors() {
-            let at = first + v as i32;
-            let there = if comptime!(form.may_miss(v)) {
-                min(max(at, 0i32), strips.width_vectors as i32 - 1)
-            } else {
-                at
-            };
-            offsets.push(there as u32);
-            inside.push(there == at);
+        for v in 0..form.reach.vectors() {
+            let vector = vector_of(strips, w, v, form);
+            offsets.push(vector.x as u32);
+            inside.push(vector.inside);
         }
     } else {
         #[unroll]
         for x in 0..form.reads() {
             let tap = comptime!(form.read(j, x));
-            let step = step(&strips.problem.width, &site.width, tap, form.axis(2));
-            offsets.push(if comptime!(form.tap.channels) {
+            let step = step(&strips.problem.width, &site.width, tap, form.window.axes[2]);
+            offsets.push(if comptime!(form.window.channels) {
                 step.x as u32 * strips.problem.pixel_vectors + site.lane
             } else {
                 step.x as u32
@@ -203,7 +199,7 @@ fn row_of<S: Float, A: Float, M: Size>(
                 folds.push(*line.index(v));
             } else {
                 let before = *folds.index(comptime!((i as usize - 1) * kept + v));
-                folds.push(combine::<A, M>(before, *line.index(v), form.tap));
+                folds.push(combine::<A, M>(before, *line.index(v), form.window));
             }
         }
     }
@@ -228,33 +224,33 @@ fn line_of<S: Float, A: Float, M: Size>(
 ) -> Sequence<Vector<A, M>> {
     let line = comptime!(form.line(j, i));
     let row = row_at(&strips.problem, site, line, form);
-    let vectors = if comptime!(form.tap.along_width) {
+    let vectors = if comptime!(form.window.along_width) {
         strips.width_vectors
     } else {
         strips.problem.width.input as u32 * strips.problem.pixel_vectors
     };
     let first = row.x as u32 * vectors;
-    let drops = comptime!(!form.tap.fold.is_extremum() && line.drops());
+    let drops = comptime!(!form.window.fold.is_extremum() && line.drops());
     let mut loaded = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for v in 0..form.reads() {
-        if comptime!(form.tap.along_width && !form.reach.touches(v as usize)) {
+        if comptime!(form.window.along_width && !form.reach.touches(v as usize)) {
             loaded.push(Vector::new(A::from_int(0)));
         } else {
             let element = input[(first + *reads.offsets.index(v as usize)) as usize];
             loaded.push(if comptime!(form.drops(j, v)) {
-                widen_kept::<S, A, M>(element, *reads.inside.index(v as usize), form.tap.widened)
-            } else if comptime!(form.tap.along_width && drops) {
-                widen_kept::<S, A, M>(element, row.inside, form.tap.widened)
+                widen_kept::<S, A, M>(element, *reads.inside.index(v as usize), form.window.widened)
+            } else if comptime!(form.window.along_width && drops) {
+                widen_kept::<S, A, M>(element, row.inside, form.window.widened)
             } else {
-                widen::<S, A, M>(element, form.tap.widened)
+                widen::<S, A, M>(element, form.window.widened)
             });
         }
     }
-    if comptime!(form.tap.along_width) {
+    if comptime!(form.window.along_width) {
         loaded
     } else {
-        let columns = windows_of::<A, M>(&loaded, form.along_line(), form.tap);
+        let columns = windows_of::<A, M>(&loaded, form.along_line(), form.window);
         let mut kept = Sequence::<Vector<A, M>>::new();
         #[unroll]
         for v in 0..form.columns {
@@ -281,7 +277,7 @@ fn scales_of<A: Float, N: Size>(
         #[unroll]
         for v in 0..form.columns {
             let site = site_of(problem, place, 0u32, v, form);
-            scales.push(scale::<A, N>(problem, &site, form.tap));
+            scales.push(scale::<A, N>(problem, &site, form.window));
         }
     }
     scales
@@ -304,11 +300,11 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
     let place = &block.place;
     let vector = place.output + o * place.step;
     let own = comptime!((o % PAIR) as usize);
-    if comptime!(form.tap.along_width) {
+    if comptime!(form.window.along_width) {
         let value = lanes_at::<A, N, M>(problem, reads, folds, own, count, form);
         let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
         let site = site_of(problem, place, o, 0u32, form);
-        finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.tap);
+        finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.window);
     } else {
         #[unroll]
         for v in 0..form.columns {
@@ -316,7 +312,7 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
             let fold = *folds.index(comptime!((v * count) as usize + own));
             let value = Vector::<A, N>::cast_from(fold);
             // A maximum does not depend on the order, so it may be written twice.
-            let column = if comptime!(form.tap.fold.is_extremum()) {
+            let column = if comptime!(form.window.fold.is_extremum()) {
                 v.runtime()
             } else {
                 own_column(v, block.first_own, form.columns)
@@ -324,11 +320,11 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
             let vector = vector + column * problem.pixel_vectors;
             if comptime!(form.scales_columns()) {
                 let average = value * *scales.index(v as usize);
-                output[vector as usize] = round::<A, S, N>(average, form.tap.rounds);
+                output[vector as usize] = round::<A, S, N>(average, form.window.rounds);
             } else {
                 let site = site_of(problem, place, o, v, form);
                 let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
-                finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.tap);
+                finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.window);
             }
         }
     }
@@ -344,7 +340,7 @@ fn lanes_at<A: Float, N: Size, M: Size>(
     #[comptime] count: u32,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    let outside = neutral::<A, M>(problem, form.tap.fold);
+    let outside = neutral::<A, M>(problem, form.window.fold);
     let mut vectors = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for v in 0..form.reach.vectors() {

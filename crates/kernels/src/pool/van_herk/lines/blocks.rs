@@ -1,10 +1,13 @@
 //! The blocks of a line: how their inputs are loaded, what is kept of them, and their prefixes and suffixes.
+//!
+//! Reductions are merged whatever the order of their taps, because axes are walked one after the other.
 
 use cubecl::prelude::*;
 
 use super::kernel::Line;
 use super::{Form, Pass};
 use crate::cube::convert::widen;
+use crate::cube::registers::Registers;
 use crate::pool::common::window::{Accumulator, merge};
 
 /// Values and positions that are kept in registers from one block to the next.
@@ -58,7 +61,7 @@ pub(super) fn prefixes<A: Float, N: Size>(
     #[unroll]
     for j in 1..elements.len() {
         let before = prefixes.index(comptime!(j - 1));
-        prefixes.push(both::<A, N>(before, elements.index(j), form));
+        prefixes.push(merge::<A, N>(before, elements.index(j), form.window));
     }
     prefixes
 }
@@ -86,7 +89,7 @@ pub(super) fn suffixes<S: Float, A: Float, N: Size>(
     for j in 1..form.block {
         let next = comptime!(j as usize);
         let element = elements.index(comptime!(last - next));
-        suffixes.push(both::<A, N>(element, suffixes.index(comptime!(next - 1)), form));
+        suffixes.push(merge::<A, N>(element, suffixes.index(comptime!(next - 1)), form.window));
     }
     suffixes
 }
@@ -106,7 +109,7 @@ pub(super) fn elements<S: Float, A: Float, N: Size>(
     let first = (block * form.block) as i32 - pass.axis.before;
     let inside = first >= 0 && first + comptime!(form.block as i32) <= pass.axis.input;
     // A maximum drops nothing, so a second path would only hold more addresses in registers.
-    if comptime!(!form.fold.is_extremum()) && inside {
+    if comptime!(!form.window.fold.is_extremum()) && inside {
         load::<S, A, N>(input, positions, own, pass, line, block, &cells, true, form);
     } else {
         load::<S, A, N>(input, positions, own, pass, line, block, &cells, false, form);
@@ -121,7 +124,7 @@ pub(super) fn fetch<S: Float, N: Size>(
     pass: &Pass,
     line: &Line,
     block: u32,
-    next: &Sequence<RuntimeCell<Vector<S, N>>>,
+    next: &Registers<S, N>,
     #[comptime] form: Form,
 ) {
     let first = (block * form.block) as i32 - pass.axis.before;
@@ -142,7 +145,7 @@ pub(super) fn fetched<S: Float, A: Float, N: Size>(
     pass: &Pass,
     line: &Line,
     block: u32,
-    next: &Sequence<RuntimeCell<Vector<S, N>>>,
+    next: &Registers<S, N>,
     #[comptime] form: Form,
 ) -> Sequence<Accumulator<A, N>> {
     let first = (block * form.block) as i32 - pass.axis.before;
@@ -151,17 +154,14 @@ pub(super) fn fetched<S: Float, A: Float, N: Size>(
     #[unroll]
     for j in 0..form.block {
         let x = first + j as i32;
-        let come = next.index(comptime!(j as usize)).read();
-        let element = if comptime!(form.fold.is_extremum()) {
-            come
+        let loaded = next.index(comptime!(j as usize)).read();
+        let element = if comptime!(form.window.fold.is_extremum()) {
+            loaded
         } else {
-            select(x >= 0 && x < pass.axis.input, come, Vector::new(S::from_int(0)))
+            select(x >= 0 && x < pass.axis.input, loaded, Vector::new(S::from_int(0)))
         };
-        if comptime!(form.keeps) {
-            own[(kept + comptime!(j * form.units)) as usize] = element;
-        }
-        let value = widen::<S, A, N>(element, form.widened);
-        elements.push(Accumulator::<A, N> { value, position: Vector::new(0i32) });
+        let kept = kept + comptime!(j * form.units);
+        elements.push(taken::<S, A, N>(own, element, kept, Vector::new(0i32), form));
     }
     fetch::<S, N>(input, pass, line, block + 1u32, next, form);
     elements
@@ -179,10 +179,25 @@ fn kept_elements<S: Float, A: Float, N: Size>(
     #[unroll]
     for j in 0..form.block {
         let value = own[(first + comptime!(j * form.units)) as usize];
-        let value = widen::<S, A, N>(value, form.widened);
+        let value = widen::<S, A, N>(value, form.window.widened);
         elements.push(Accumulator::<A, N> { value, position: Vector::new(0i32) });
     }
     elements
+}
+
+/// An input as it is reduced. If the unit keeps what it reads, the input is stored at `kept` in shared memory.
+#[cube]
+fn taken<S: Float, A: Float, N: Size>(
+    own: &mut Shared<[Vector<S, N>]>,
+    input: Vector<S, N>,
+    kept: u32,
+    position: Vector<i32, N>,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    if comptime!(form.keeps) {
+        own[kept as usize] = input;
+    }
+    Accumulator::<A, N> { value: widen::<S, A, N>(input, form.window.widened), position }
 }
 
 /// The position in shared memory at which a unit keeps the first input of a block.
@@ -212,15 +227,11 @@ fn load<S: Float, A: Float, N: Size>(
         let x = first + j as i32;
         let there = if comptime!(inside) { x } else { min(max(x, 0i32), pass.axis.input - 1) };
         let at = (line.input + there as u32 * pass.inner_vectors) as usize;
-        let element = if comptime!(inside || form.fold.is_extremum()) {
+        let element = if comptime!(inside || form.window.fold.is_extremum()) {
             input[at]
         } else {
             select(x == there, input[at], Vector::new(S::from_int(0)))
         };
-        if comptime!(form.keeps) {
-            own[(kept + comptime!(j * form.units)) as usize] = element;
-        }
-        let value = widen::<S, A, N>(element, form.widened);
         #[comptime]
         let position = match positions {
             ComptimeOption::Some(positions) => positions[at],
@@ -228,17 +239,8 @@ fn load<S: Float, A: Float, N: Size>(
                 Vector::new((line.position + there as u32 * pass.inner_pixels) as i32)
             }
         };
-        let element = Accumulator::<A, N> { value, position };
+        let kept = kept + comptime!(j * form.units);
+        let element = taken::<S, A, N>(own, element, kept, position, form);
         keep::<A, N>(cells.index(comptime!(j as usize)), &element);
     }
-}
-
-/// Combines two accumulators in any order, since axes may be walked in any order.
-#[cube]
-pub(super) fn both<A: Float, N: Size>(
-    a: &Accumulator<A, N>,
-    b: &Accumulator<A, N>,
-    #[comptime] form: Form,
-) -> Accumulator<A, N> {
-    merge::<A, N>(a, b, form.fold, form.extremum)
 }

@@ -2,13 +2,12 @@
 
 use cubecl::prelude::*;
 
-use super::blocks::{
-    KeptAll, both, elements, fetch, fetched, keep, kept, prefixes, read, suffixes,
-};
+use super::blocks::{KeptAll, elements, fetch, fetched, keep, kept, prefixes, read, suffixes};
 use super::results::{Divisors, divisors_of, write_results};
 use super::{Form, Pass};
+use crate::cube::registers::zeros;
 use crate::cube::unit::unit_position;
-use crate::pool::common::window::{Accumulator, counted_at};
+use crate::pool::common::window::{Accumulator, counted_at, merge};
 
 /// `S` is the type in which elements are read, `T` the type in which they are written, `A` the type of the reduction.
 #[cube(launch_unchecked)]
@@ -23,7 +22,7 @@ pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
     #[define(T)] _written: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let unit = unit_position(form.runs);
+    let unit = unit_position(form.window.contiguous);
     if unit >= pass.units {
         terminate!();
     }
@@ -36,12 +35,8 @@ pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
 
     let earlier = Earlier::<A, N> { ending: kept(form.block), totals: kept(form.whole) };
     let mut own = Shared::<[Vector<S, N>]>::new_slice(comptime!(form.kept()));
-    let mut next = Sequence::<RuntimeCell<Vector<S, N>>>::new();
+    let next = zeros::<S, N>(if comptime!(form.fetches()) { form.block } else { 0 });
     if comptime!(form.fetches()) {
-        #[unroll]
-        for _ in 0..form.block {
-            next.push(RuntimeCell::new(Vector::new(S::from_int(0))));
-        }
         fetch::<S, N>(input, pass, &line, first, &next, form);
     }
 
@@ -111,12 +106,12 @@ pub(super) struct Line {
 fn line_of(pass: &Pass, outer: u32, inner: u32, #[comptime] form: Form) -> Line {
     let length = pass.axis.input as u32;
     let input = outer * length * pass.inner_vectors + inner;
-    let output = if comptime!(form.turns) {
+    let output = if comptime!(form.transposes) {
         (outer * pass.inner_vectors + inner) * pass.outputs
     } else {
         outer * pass.outputs * pass.inner_vectors + inner
     };
-    let pixel = if comptime!(form.channels) { pass.pixel.div(inner) } else { inner };
+    let pixel = if comptime!(form.window.channels) { pass.pixel.div(inner) } else { inner };
     let position = pass.before.modulo(outer) * length * pass.inner_pixels + pixel;
     Line { input, output, outer, inner, position }
 }
@@ -142,6 +137,7 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
     let longer = whole.index(comptime!((form.whole - 1) as usize));
     let ending = read::<A, N>(&earlier.ending);
 
+    let window = comptime!(form.window);
     let first = start * comptime!(form.block / form.stride);
     let mut results = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
@@ -151,13 +147,13 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
         let suffix = suffixes.index(from);
         let folded = if comptime!(to >= form.block) {
             let prefix = beyond.index(comptime!((to - form.block) as usize));
-            both::<A, N>(&both::<A, N>(suffix, longer, form), prefix, form)
+            merge::<A, N>(&merge::<A, N>(suffix, longer, window), prefix, window)
         } else {
             let prefix = ending.index(comptime!(to as usize));
             if comptime!(form.whole > 1) {
-                both::<A, N>(&both::<A, N>(suffix, middle, form), prefix, form)
+                merge::<A, N>(&merge::<A, N>(suffix, middle, window), prefix, window)
             } else {
-                both::<A, N>(suffix, prefix, form)
+                merge::<A, N>(suffix, prefix, window)
             }
         };
         results.push(folded);
@@ -182,7 +178,7 @@ fn counts_all(pass: &Pass, first: u32, last: u32, #[comptime] form: Form) -> boo
         true.runtime()
     } else {
         let all = pass.axis.kernel;
-        counted_at(&pass.axis, first, form.axis, form.fold) == all
-            && counted_at(&pass.axis, last, form.axis, form.fold) == all
+        counted_at(&pass.axis, first, form.window.axes[form.axis], form.window.fold) == all
+            && counted_at(&pass.axis, last, form.window.axes[form.axis], form.window.fold) == all
     }
 }

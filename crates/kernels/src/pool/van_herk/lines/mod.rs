@@ -5,7 +5,6 @@
 //! in their original order.
 
 mod blocks;
-mod cost;
 mod kernel;
 mod passes;
 mod results;
@@ -13,19 +12,44 @@ mod results;
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, Layout};
+use windowpane_geometry::{AXES, Axis};
 
 use super::Tensors;
 use super::axes::block;
-use crate::cube::axis::{AxisArgs, AxisForm, axis_args};
-use crate::cube::convert::{ExtremumForm, Widening, elem};
+use crate::cube::axis::{AxisArgs, axis_args};
+use crate::cube::convert::elem;
 use crate::cube::unit::grid;
-use crate::pool::common::window::{Fold, indexing};
-use crate::pool::common::{Task, Tensor, optional};
+use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
+use crate::pool::common::{SECTOR, Task, Tensor, WORD, Work, optional};
 use crate::pool::problem::outermost;
 
-pub(super) use cost::seconds;
 pub(super) use passes::{AxisPass, all_axes, between, depth};
+
+/// The instructions of a unit for each element of its line, besides its loads and its reductions.
+const OF_ELEMENT: f64 = 34.0;
+
+/// The reductions for each element: to a prefix, to a suffix, and of the two.
+const REDUCTIONS: f64 = 3.0;
+
+/// The estimated time of a pass.
+pub(super) fn seconds(task: Task<'_>, axis_pass: &AxisPass, units: u32) -> f64 {
+    let axis = &task.axes()[axis_pass.axis];
+    let position = if axis_pass.indexed { WORD } else { 0 };
+    let [read, write] = axis_pass.dtypes.map(|dtype| dtype.size() + position);
+    // Neighbouring units have neighbouring lines, which are far from each other if they are along the rows.
+    let apart = if axis_pass.inner == 1 { SECTOR } else { 1 };
+    let loads = if passes::keeps(task, axis_pass, units) { 1.0 } else { 2.0 };
+    let load = loads * task.load_bytes_cost(axis_pass.lanes[0] * read, apart);
+    let element = OF_ELEMENT + REDUCTIONS * task.reduce_cost(axis_pass.lanes[0]) + load;
+    let elements = (axis_pass.piece_blocks * block(axis) + axis.kernel()) as f64;
+    let work = Work {
+        bytes: (axis_pass.read(task.pooling()) * read + axis_pass.written() * write) as f64,
+        units: axis_pass.units(axis) as f64,
+        instructions: elements * element,
+        waits: elements / block(axis) as f64,
+    };
+    work.seconds(task.device)
+}
 
 /// Launches a pass: reads and writes `tensors`.
 pub(super) fn launch(
@@ -65,7 +89,7 @@ pub(super) fn launch(
     };
 }
 
-/// The numbers of a pass. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a pass.
 #[derive(CubeType, CubeLaunch)]
 struct Pass {
     units: u32,
@@ -87,16 +111,7 @@ struct Pass {
     /// height.
     others: FastDivmod<u32>,
     height: FastDivmod<u32>,
-    depth_axis: AxisArgs,
-    height_axis: AxisArgs,
-    /// The value of a fixed divisor.
-    divisor: u32,
-    /// The reciprocal of the divisor of a window that has all its taps.
-    reciprocal: InputScalar,
-    /// The index steps to the next sample, position, and lane of a vector.
-    index_batch: u32,
-    index_position: u32,
-    index_lane: u32,
+    problem: ProblemArgs,
 }
 
 fn pass_args(
@@ -106,10 +121,9 @@ fn pass_args(
     pieces: usize,
     blocks: usize,
 ) -> PassLaunch {
-    let (pooling, axes, reduction) = (task.pooling(), task.axes(), task.reduction());
+    let axes = task.axes();
     let pixel = (task.pixel() / axis_pass.lanes[0]).max(1) as u32;
-    let [index_batch, index_channel, index_position] = indexing(pooling, reduction.base());
-    let lead = if axis_pass.turns { outermost(pooling) } else { axis_pass.axis };
+    let lead = if axis_pass.transposes { outermost(task.pooling()) } else { axis_pass.axis };
     let others = axes[..lead].iter().map(Axis::output).product::<usize>();
     let extent =
         |range: std::ops::Range<usize>| axes[range].iter().map(Axis::input).product::<usize>();
@@ -127,29 +141,16 @@ fn pass_args(
         extent(0..axis_pass.axis) as u32,
         others as u32,
         if axis_pass.axis == AXES - 1 { axes[1].output() as u32 } else { 1 },
-        axis_args(&axes[0]),
-        axis_args(&axes[1]),
-        reduction.fixed_divisor(),
-        task.reciprocal(),
-        index_batch,
-        index_position,
-        index_channel,
+        problem_args(task),
     )
 }
 
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
-    axis: AxisForm,
-    depth: AxisForm,
-    height: AxisForm,
-    fold: Fold,
-    extremum: ExtremumForm,
-    reciprocal: bool,
-    rounds: bool,
-    /// How elements are converted to the accumulator's type.
-    widened: Widening,
-    runs: bool,
+    window: WindowForm,
+    /// The axis that lines lie along.
+    axis: usize,
     /// The inputs of a block, and the step between windows, which divides it.
     block: u32,
     stride: u32,
@@ -158,12 +159,8 @@ struct Form {
     whole: u32,
     rest: u32,
     /// Whether the outputs of a line are adjacent in what is written, and whether this pass writes the result.
-    turns: bool,
+    transposes: bool,
     last: bool,
-    /// Whether a pixel has several channels.
-    channels: bool,
-    /// The number of axes before this one.
-    others: usize,
     /// The lanes of written vectors.
     written: usize,
     /// The number of units in a cube.
@@ -174,27 +171,22 @@ struct Form {
 
 impl Form {
     fn new(task: Task<'_>, axis_pass: &AxisPass, units: u32) -> Self {
-        let axes = task.axes();
-        let axis = &axes[axis_pass.axis];
+        let axis = &task.axes()[axis_pass.axis];
         let block = block(axis);
         Self {
-            axis: AxisForm::new(axis, false),
-            depth: AxisForm::new(&axes[0], false),
-            height: AxisForm::new(&axes[1], false),
-            fold: Fold::of(task.reduction()),
-            extremum: task.settings.extremum,
-            reciprocal: task.dtype() != DType::F64,
-            rounds: task.rounds() && axis_pass.last,
-            widened: task.widening(axis_pass.dtypes[0]),
-            runs: task.settings.runs,
+            window: WindowForm {
+                rounds: task.rounds() && axis_pass.last,
+                widened: task.widening(axis_pass.dtypes[0]),
+                channels: task.pixel() > axis_pass.lanes[0],
+                ..WindowForm::new(task)
+            },
+            axis: axis_pass.axis,
             block: block as u32,
             stride: axis.stride() as u32,
             whole: ((axis.kernel() - 1) / block) as u32,
             rest: ((axis.kernel() - 1) % block) as u32,
-            turns: axis_pass.turns,
+            transposes: axis_pass.transposes,
             last: axis_pass.last,
-            channels: task.pooling().layout() == Layout::ChannelsLast && task.pixel() > 1,
-            others: axis_pass.axis,
             written: axis_pass.lanes[1],
             units,
             keeps: passes::keeps(task, axis_pass, units),
@@ -214,22 +206,22 @@ impl Form {
 
     /// The number of outputs of a line in a written vector.
     fn group(&self) -> usize {
-        if self.turns { self.written } else { 1 }
+        if self.transposes { self.written } else { 1 }
     }
 
     /// Which result, and which lane of it, is lane `m` of written vector `g` of a block.
     fn source(&self, g: usize, m: usize) -> (usize, usize) {
-        if self.turns { (g * self.written + m, 0) } else { (g, m) }
+        if self.transposes { (g * self.written + m, 0) } else { (g, m) }
     }
 
     /// Whether the next block is loaded while the current one is reduced. A processor's thread does not wait for loads
     /// in this way, and with indices, positions would take the registers.
     fn fetches(&self) -> bool {
-        !self.runs && !self.fold.has_index()
+        !self.window.contiguous && !self.window.fold.has_index()
     }
 
     /// Whether windows have divisors of their own.
     fn counts(&self) -> bool {
-        self.last && self.fold.counts()
+        self.last && self.window.fold.counts()
     }
 }

@@ -13,7 +13,7 @@ pub(in crate::pool::van_herk) struct AxisPass {
     pub(super) outer: usize,
     pub(super) inner: usize,
     /// Whether the outputs of one line are adjacent in memory, instead of those of neighbouring lines.
-    pub(super) turns: bool,
+    pub(super) transposes: bool,
     pub(super) last: bool,
     /// The lanes of the vectors that are read, and of those that are written.
     pub(super) lanes: [usize; 2],
@@ -66,7 +66,7 @@ pub(super) fn keeps(task: Task<'_>, axis_pass: &AxisPass, units: u32) -> bool {
     let room = units as usize * unit <= device.shared_bytes.min(KEPT_BYTES);
     // Without `shared_vectors`, nothing is kept: graphics drivers leave room for few cubes if shared memory is held for
     // long, and not all of them can share narrow types.
-    device.shared_vectors && room && !axis_pass.indexed && !task.settings.runs
+    device.shared_vectors && room && !axis_pass.indexed && !task.settings.contiguous
 }
 
 /// With fewer units than this, lines are cut into pieces, although each piece then reads one window more.
@@ -83,12 +83,12 @@ pub(in crate::pool::van_herk) fn between(task: Task<'_>) -> DType {
 /// One pass for every axis that has a window.
 pub(in crate::pool::van_herk) fn all_axes(task: Task<'_>) -> Vec<AxisPass> {
     let walked: Vec<_> = windowed(task.pooling()).collect();
-    // Turning each axis restores the order only if the windowed axes are the last ones.
-    let turns = task.pixel() == 1
-        && !task.settings.runs
+    // Transposing each axis restores the order only if the windowed axes are the last ones.
+    let transposes = task.pixel() == 1
+        && !task.settings.contiguous
         && walked.len() > 1
         && walked[0] + walked.len() == AXES;
-    passes(task, &walked, turns, true)
+    passes(task, &walked, transposes, true)
 }
 
 /// The pass along the depth before a pass over planes; `None` if the depth has no window.
@@ -99,9 +99,9 @@ pub(in crate::pool::van_herk) fn depth(task: Task<'_>) -> Option<AxisPass> {
 }
 
 /// The passes along the axes `walked`. If `ends`, the last of them writes the result.
-fn passes(task: Task<'_>, walked: &[usize], turns: bool, ends: bool) -> Vec<AxisPass> {
-    let (axes, channels, dtype, runs) =
-        (task.axes(), task.pixel(), task.dtype(), task.settings.runs);
+fn passes(task: Task<'_>, walked: &[usize], transposes: bool, ends: bool) -> Vec<AxisPass> {
+    let (axes, channels, dtype, contiguous) =
+        (task.axes(), task.pixel(), task.dtype(), task.settings.contiguous);
     let indexed = task.reduction().has_indices();
     let between = between(task);
     let mut extents = axes.each_ref().map(Axis::input);
@@ -112,8 +112,8 @@ fn passes(task: Task<'_>, walked: &[usize], turns: bool, ends: bool) -> Vec<Axis
         let before: usize = extents[..axis].iter().product();
         let after: usize = extents[axis + 1..].iter().product();
         extents[axis] = axes[axis].output();
-        let (outer, inner) = match turns {
-            // Axes that earlier passes turned now lie behind those that are still to be walked.
+        let (outer, inner) = match transposes {
+            // Axes that earlier passes transposed now lie behind those that are still to be walked.
             true => (
                 samples * extents[..walked[0]].iter().product::<usize>(),
                 extents[walked[0]..axis].iter().product::<usize>() * after,
@@ -125,16 +125,16 @@ fn passes(task: Task<'_>, walked: &[usize], turns: bool, ends: bool) -> Vec<Axis
         // With positions, the lanes of a vector must be channels of one pixel.
         let neighbours = if indexed { channels } else { inner };
         let outputs_of_block = block(&axes[axis]) / axes[axis].stride();
-        let lanes = lanes(neighbours, outputs, outputs_of_block, dtypes, turns, runs);
+        let lanes = lanes(neighbours, outputs, outputs_of_block, dtypes, transposes, contiguous);
         let blocks = (outputs * axes[axis].stride()).div_ceil(block(&axes[axis]));
         let lines = outer * inner / lanes[0];
         let pieces = (ENOUGH_UNITS / lines.max(1)).clamp(1, blocks);
-        let piece_blocks = if runs { blocks } else { blocks.div_ceil(pieces) };
+        let piece_blocks = if contiguous { blocks } else { blocks.div_ceil(pieces) };
         passes.push(AxisPass {
             axis,
             outer,
             inner,
-            turns,
+            transposes,
             last,
             lanes,
             dtypes,
@@ -152,14 +152,14 @@ fn lanes(
     outputs: usize,
     outputs_of_block: usize,
     dtypes: [DType; 2],
-    turns: bool,
-    runs: bool,
+    transposes: bool,
+    contiguous: bool,
 ) -> [usize; 2] {
-    if turns {
+    if transposes {
         let most = (16 / dtypes[1].size()).min(4);
         return [1, widest_divisor(outputs, most).min(widest_divisor(outputs_of_block, most))];
     }
     let widest = dtypes[0].size().max(dtypes[1].size());
-    let most = if runs { (64 / widest).min(16) } else { (4 / dtypes[0].size()).max(1) };
+    let most = if contiguous { (64 / widest).min(16) } else { (4 / dtypes[0].size()).max(1) };
     [widest_divisor(inner, most.max(1)); 2]
 }

@@ -4,8 +4,7 @@ use cubecl::prelude::*;
 
 use super::kernel::Line;
 use super::{Form, Pass};
-use crate::cube::convert::{narrow, round};
-use crate::pool::common::window::{Accumulator, Fold, counted_at};
+use crate::pool::common::window::{Accumulator, Fold, counted_at, index_of, quotient, stored};
 
 /// Writes the outputs of a block. If `whole`, all of them exist and have all their taps.
 #[cube]
@@ -36,34 +35,18 @@ pub(super) fn write_results<T: Float, A: Float, N: Size, M: Size>(
                 value.insert(m, result.value.extract(lane));
                 position.insert(m, result.position.extract(lane));
             }
-            let at = if comptime!(form.turns) {
+            let at = if comptime!(form.transposes) {
                 (line.output + o) / comptime!(group as u32)
             } else {
                 line.output + o * pass.inner_vectors
             };
-            write::<T, A, M>(output, indices, at, value, position, form);
+            output[at as usize] = stored::<A, T, M>(value, form.window);
+            #[comptime]
+            match indices {
+                ComptimeOption::Some(indices) => indices[at as usize] = position,
+                ComptimeOption::None => {}
+            }
         }
-    }
-}
-
-#[cube]
-fn write<T: Float, A: Float, M: Size>(
-    output: &mut [Vector<T, M>],
-    indices: &mut ComptimeOption<Box<[Vector<i32, M>]>>,
-    at: u32,
-    value: Vector<A, M>,
-    position: Vector<i32, M>,
-    #[comptime] form: Form,
-) {
-    output[at as usize] = if comptime!(form.fold.is_extremum()) {
-        narrow::<A, T, M>(value, form.widened)
-    } else {
-        round::<A, T, M>(value, form.rounds)
-    };
-    #[comptime]
-    match indices {
-        ComptimeOption::Some(indices) => indices[at as usize] = position,
-        ComptimeOption::None => {}
     }
 }
 
@@ -83,20 +66,27 @@ pub(super) fn divisors_of<A: Float>(
     #[comptime] form: Form,
 ) -> Divisors<A> {
     if comptime!(!form.counts()) {
-        Divisors::<A> { others: 1i32.runtime(), usual: pass.reciprocal.get::<A>() }
+        Divisors::<A> { others: 1i32.runtime(), usual: pass.problem.reciprocal.get::<A>() }
     } else {
         let others =
-            if comptime!(form.turns) { line.inner } else { pass.others.modulo(line.outer) };
+            if comptime!(form.transposes) { line.inner } else { pass.others.modulo(line.outer) };
         let (d, h) = pass.height.div_mod(others);
-        let others = if comptime!(form.others == 2) {
-            counted_at(&pass.depth_axis, d, form.depth, form.fold)
-                * counted_at(&pass.height_axis, h, form.height, form.fold)
-        } else if comptime!(form.others == 1) {
-            counted_at(&pass.depth_axis, d, form.depth, form.fold)
+        let problem = &pass.problem;
+        let (axes, fold) = comptime!((form.window.axes, form.window.fold));
+        let others = if comptime!(form.axis == 2) {
+            counted_at(&problem.depth, d, axes[0], fold)
+                * counted_at(&problem.height, h, axes[1], fold)
+        } else if comptime!(form.axis == 1) {
+            counted_at(&problem.depth, d, axes[0], fold)
         } else {
             1i32.runtime()
         };
-        let usual = A::from_int(1) / A::cast_from(others * pass.axis.kernel);
+        let usual = if comptime!(form.window.reciprocal) {
+            A::from_int(1) / A::cast_from(others * pass.axis.kernel)
+        } else {
+            // Not used.
+            A::from_int(1)
+        };
         Divisors::<A> { others, usual }
     }
 }
@@ -112,24 +102,16 @@ fn finished<A: Float, N: Size>(
     #[comptime] whole: bool,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    if comptime!(!form.last || form.fold == Fold::Extremum) {
+    if comptime!(!form.last || form.window.fold == Fold::Extremum) {
         *folded
-    } else if comptime!(form.fold.is_extremum()) {
-        let lane =
-            if comptime!(form.channels) { pass.pixel.modulo(line.inner) } else { 0u32.runtime() };
-        let lane = lane * N::value() as u32 * pass.index_lane;
+    } else if comptime!(form.window.fold.is_extremum()) {
+        let lane = if comptime!(form.window.channels) {
+            pass.pixel.modulo(line.inner)
+        } else {
+            0u32.runtime()
+        };
         let sample = pass.others.div(line.outer);
-        let base = (sample * pass.index_batch + lane) as i32;
-        let mut position = folded.position * Vector::new(pass.index_position as i32);
-        #[unroll]
-        for i in 0..N::value() {
-            let step = if comptime!(form.channels) {
-                i as i32 * pass.index_lane as i32
-            } else {
-                0i32.runtime()
-            };
-            position.insert(i, position.extract(i) + base + step);
-        }
+        let position = index_of::<N>(&pass.problem, sample, lane, folded.position, form.window);
         Accumulator::<A, N> { value: folded.value, position }
     } else {
         let value = average::<A, N>(pass, divisors, o, folded.value, whole, form);
@@ -146,17 +128,23 @@ fn average<A: Float, N: Size>(
     #[comptime] whole: bool,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    if comptime!(form.reciprocal && (whole || form.fold.is_fixed())) {
+    if comptime!(form.window.reciprocal && (whole || form.window.fold.is_fixed())) {
         sum * Vector::new(divisors.usual)
-    } else if comptime!(form.fold.is_fixed()) {
-        sum / Vector::new(A::cast_from(pass.divisor))
+    } else if comptime!(form.window.fold.is_fixed()) {
+        let divisor = Vector::new(A::cast_from(pass.problem.divisor));
+        quotient::<A, N>(sum, divisor, form.window)
     } else {
-        let own = counted_at(&pass.axis, min(o, pass.outputs - 1), form.axis, form.fold);
+        let own = counted_at(
+            &pass.axis,
+            min(o, pass.outputs - 1),
+            form.window.axes[form.axis],
+            form.window.fold,
+        );
         let taps = A::cast_from(own * divisors.others);
-        if comptime!(form.reciprocal) {
+        if comptime!(form.window.reciprocal) {
             sum * Vector::new(A::from_int(1) / taps)
         } else {
-            sum / Vector::new(taps)
+            quotient::<A, N>(sum, Vector::new(taps), form.window)
         }
     }
 }

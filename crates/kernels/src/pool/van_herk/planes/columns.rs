@@ -7,7 +7,7 @@ use super::kernel::ColumnPosition;
 use super::{Form, TileArgs};
 use crate::cube::convert::widen_by;
 use crate::cube::registers::{Registers, read, zeros};
-use crate::pool::common::window::{Fold, Form as Tap, ProblemArgs, combine, counted_at, prefixes};
+use crate::pool::common::window::{Fold, ProblemArgs, WindowForm, combine, counted_at, prefixes};
 
 impl Blocking {
     /// The number of prefixes kept of the last whole block: all of them if some windows end in it, otherwise none.
@@ -73,7 +73,7 @@ pub(super) fn widened<S: Float, A: Float, N: Size>(
     let mut values = Sequence::<Vector<A, N>>::new();
     #[unroll]
     for i in 0..cells.len() {
-        values.push(widen_by::<S, A, N>(cells.index(i).read(), args.upper, form.tap.widened));
+        values.push(widen_by::<S, A, N>(cells.index(i).read(), args.upper, form.window.widened));
     }
     if comptime!(form.divisors.is_none()) {
         values
@@ -83,7 +83,7 @@ pub(super) fn widened<S: Float, A: Float, N: Size>(
         let all = args.divisors_height.kernel;
         let whole = row_divisor(args, first, form) == all && row_divisor(args, last, form) == all;
         let divided = zeros::<A, N>(form.height.block);
-        if comptime!(form.tap.reciprocal) && whole {
+        if comptime!(form.window.reciprocal) && whole {
             #[unroll]
             for i in 0..values.len() {
                 divided.index(i).store(*values.index(i) * divisors.usual);
@@ -144,7 +144,7 @@ pub(super) fn fetch<S: Float, N: Size>(
         for j in 0..form.height.block {
             elements.index(j as usize).store(input[(at + j * place.line) as usize]);
         }
-    } else if comptime!(form.tap.fold.is_extremum())
+    } else if comptime!(form.window.fold.is_extremum())
         || (first + comptime!(form.height.block as i32) > 0 && first < args.input_height)
     {
         #[unroll]
@@ -152,7 +152,7 @@ pub(super) fn fetch<S: Float, N: Size>(
             let y = first + j as i32;
             let there = min(max(y, 0i32), args.input_height - 1);
             let element = input[(place.input + there as u32 * place.line) as usize];
-            elements.index(j as usize).store(if comptime!(form.tap.fold.is_extremum()) {
+            elements.index(j as usize).store(if comptime!(form.window.fold.is_extremum()) {
                 element
             } else {
                 select(y == there, element, Vector::new(S::from_int(0)))
@@ -179,9 +179,9 @@ pub(super) fn windows<A: Float, N: Size>(
     ending: &Sequence<Vector<A, N>>,
     beyond: &Sequence<Vector<A, N>>,
     #[comptime] blocking: Blocking,
-    #[comptime] tap: Tap,
+    #[comptime] form: WindowForm,
 ) -> Sequence<Vector<A, N>> {
-    let middles = prefixes::<A, N>(whole, blocking.whole, tap);
+    let middles = prefixes::<A, N>(whole, blocking.whole, form);
     let all = comptime!((blocking.whole - 1) as usize);
     let mut sums = Sequence::<Vector<A, N>>::new();
     #[unroll]
@@ -195,7 +195,7 @@ pub(super) fn windows<A: Float, N: Size>(
         sums.push(if comptime!(start == blocking.block as usize) {
             sum
         } else {
-            combine::<A, N>(sum, *first.index(start), tap)
+            combine::<A, N>(sum, *first.index(start), form)
         });
     }
     let mut short = Sequence::<Vector<A, N>>::new();
@@ -203,9 +203,9 @@ pub(super) fn windows<A: Float, N: Size>(
     for n in 0..blocking.ending() {
         let element = *first.index(comptime!((blocking.last() - n) as usize));
         short.push(if comptime!(n > 0) {
-            combine::<A, N>(*short.index(comptime!(n as usize - 1)), element, tap)
+            combine::<A, N>(*short.index(comptime!(n as usize - 1)), element, form)
         } else if comptime!(all > 0) {
-            combine::<A, N>(*middles.index(comptime!(all.max(1) - 1)), element, tap)
+            combine::<A, N>(*middles.index(comptime!(all.max(1) - 1)), element, form)
         } else {
             element
         });
@@ -216,12 +216,12 @@ pub(super) fn windows<A: Float, N: Size>(
         let to = comptime!(i + blocking.rest);
         let n = comptime!((blocking.last() - i) as usize);
         windows.push(if comptime!(to < blocking.last()) {
-            combine::<A, N>(*short.index(n), *ending.index(to as usize), tap)
+            combine::<A, N>(*short.index(n), *ending.index(to as usize), form)
         } else if comptime!(to == blocking.last()) {
             *sums.index(n)
         } else {
             let prefix = *beyond.index(comptime!((to - blocking.block) as usize));
-            combine::<A, N>(*sums.index(n), prefix, tap)
+            combine::<A, N>(*sums.index(n), prefix, form)
         });
     }
     windows

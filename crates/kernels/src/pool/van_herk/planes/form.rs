@@ -7,9 +7,9 @@ use super::between;
 use crate::cube::axis::AxisForm;
 use crate::cube::convert::{Comparison, accumulator};
 use crate::device::Capabilities;
-use crate::pool::common::window::Form as Tap;
+use crate::error::{PlanError, only_if};
+use crate::pool::common::window::WindowForm;
 use crate::pool::common::{Settings, Task, widest_divisor};
-use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 use crate::pool::van_herk::NAME;
 
@@ -60,6 +60,11 @@ pub(super) fn check(problem: Problem<'_>, device: &Capabilities) -> Result<(), P
     only_if(NAME, device.cores.is_none(), "one launch for two axes is for GPUs")?;
     only_if(NAME, !reduction.has_indices(), "one launch for two axes computes no indices")?;
     only_if(NAME, whole, "channels are not a multiple of 16")?;
+    only_if(
+        NAME,
+        !problem.sums_integers(),
+        "one launch for two axes computes no sums of integers",
+    )?;
     only_if(NAME, width.kernel() > 1, "windows have one column")?;
     only_if(NAME, height.stride() == 1 && width.stride() == 1, "strides are not 1")?;
     only_if(NAME, !idle || depth.kernel() == 1, "windows have one row but several planes")?;
@@ -72,7 +77,7 @@ pub(in crate::pool::van_herk) fn units(task: Task<'_>) -> Option<u32> {
     check(task.problem, task.device).ok()?;
     let (_, units) = tile(task.problem, task.device.units_per_cube)?;
     let own = own(task);
-    (Room::new(own, units).bytes(own) <= task.device.shared_bytes).then_some(units)
+    (SharedLayout::new(own, units).bytes(own) <= task.device.shared_bytes).then_some(units)
 }
 
 /// Whether a single launch pays off where it is possible. If a cube has only some channels of a pixel, the rows of a
@@ -237,7 +242,7 @@ impl Blocking {
 
 /// The layout of shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Room {
+pub(super) struct SharedLayout {
     /// The number of elements that are loaded at once along a row.
     pub(super) word: u32,
     /// The number of columns in front of the first one that a window reads.
@@ -256,7 +261,7 @@ pub(super) struct Room {
     pub(super) planar: bool,
 }
 
-impl Room {
+impl SharedLayout {
     pub(super) fn new(task: Task<'_>, units: u32) -> Self {
         let (problem, pooling) = (task.problem, task.pooling());
         let [_, _, width] = pooling.grid().axes();
@@ -275,7 +280,7 @@ impl Room {
         // Padded so that the rows, or the blocks of a row, that neighbouring units access are on different banks.
         let row = if word > 1 { apart(row, word, 8 * word) } else { row | 1 };
         let totals = if planar { apart(reach, BANKS / rows.min(BANKS), BANKS) } else { reach | 1 };
-        let room = Self {
+        let layout = Self {
             word: word as u32,
             margin: margin as u32,
             row: row as u32,
@@ -286,8 +291,8 @@ impl Room {
             channels: channels as u32,
             planar,
         };
-        let fits = room.bytes(task) <= task.device.shared_bytes;
-        Self { buffers: if fits { 2 } else { 1 }, ..room }
+        let fits = layout.bytes(task) <= task.device.shared_bytes;
+        Self { buffers: if fits { 2 } else { 1 }, ..layout }
     }
 
     pub(super) fn bytes(&self, task: Task<'_>) -> usize {
@@ -311,10 +316,10 @@ fn apart(least: usize, rest: usize, of: usize) -> usize {
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
-    pub(super) tap: Tap,
+    pub(super) window: WindowForm,
     pub(super) height: Blocking,
     pub(super) width: Blocking,
-    pub(super) room: Room,
+    pub(super) layout: SharedLayout,
     /// Whether neighbours lie along the width, and the number of lanes of a unit's column.
     pub(super) one_channel: bool,
     pub(super) lanes: u32,
@@ -337,12 +342,12 @@ impl Form {
         let neighbours = [width.output(), tile, block].into_iter();
         let written =
             neighbours.fold(most.min(WORD_BYTES / dtype.size()), |n, of| widest_divisor(of, n));
-        let tap = Tap::new(task.with(task.settings.one_by_one()));
+        let window = WindowForm::new(task.with(task.settings.one_by_one()));
         Self {
-            tap: Tap { widened: task.widening(read(task)), ..tap },
+            window: WindowForm { widened: task.widening(read(task)), ..window },
             height: Blocking::new(height, rows),
             width: Blocking::new(width, block),
-            room: Room::new(task, task.settings.units),
+            layout: SharedLayout::new(task, task.settings.units),
             one_channel,
             lanes: lanes(problem) as u32,
             written: match one_channel {
@@ -366,36 +371,36 @@ impl Form {
 
     /// The number of vectors in a cube's pixel.
     pub(super) fn vectors(&self) -> u32 {
-        self.room.channels / self.shared_lanes()
+        self.layout.channels / self.shared_lanes()
     }
 
     /// The step from one column to the next in shared memory, and from one vector of a pixel to the next.
     pub(super) fn column_step(&self) -> u32 {
-        if self.room.planar { 1 } else { self.vectors() }
+        if self.layout.planar { 1 } else { self.vectors() }
     }
 
     pub(super) fn vector_step(&self) -> u32 {
-        if self.room.planar { self.room.rows * self.room.row } else { 1 }
+        if self.layout.planar { self.layout.rows * self.layout.row } else { 1 }
     }
 
     /// The number of vectors in all buffers for rows.
     pub(super) fn shared(&self) -> u32 {
-        self.room.buffers * self.rows()
+        self.layout.buffers * self.rows()
     }
 
     /// The number of vectors in one buffer for rows.
     pub(super) fn rows(&self) -> u32 {
-        self.room.rows * self.room.row * self.vectors()
+        self.layout.rows * self.layout.row * self.vectors()
     }
 
     /// The number of vectors for the kept reductions of a block of rows; 1 if nothing is kept.
     pub(super) fn totals(&self) -> u32 {
-        (self.room.totals * self.vectors()).max(1)
+        (self.layout.totals * self.vectors()).max(1)
     }
 
     /// The number of elements for the results of a block of rows; 1 if they are written directly.
     pub(super) fn results(&self) -> u32 {
-        if self.written == 0 { self.room.rows * self.room.results() } else { 1 }
+        if self.written == 0 { self.layout.rows * self.layout.results() } else { 1 }
     }
 
     /// A mask that leaves positions in shared memory unchanged. It shows the compiler that offsets from a position stay
@@ -406,7 +411,7 @@ impl Form {
 
     /// Whether the columns have divisors of their own.
     pub(super) fn counts(&self) -> bool {
-        self.tap.fold.counts() && self.tap.width.clipped
+        self.window.fold.counts() && self.window.axes[2].clipped
     }
 
     /// The blocks of rows that are reduced before the first windows are complete.

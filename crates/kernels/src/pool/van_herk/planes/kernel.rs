@@ -9,6 +9,7 @@ use super::rows::along_rows;
 use super::{Form, One, TileArgs};
 use crate::cube::registers::{Registers, read, zeros};
 use crate::pool::common::window::{neutral, prefixes};
+use crate::pool::common::{CubePosition, cube_position};
 
 /// `S` is the type in which elements are read, `T` the type in which they are written, `A` the type of the reduction.
 /// `N` is the number of lanes of a unit's column, `P` the number of these that are adjacent in shared memory too, `M`
@@ -34,7 +35,7 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
     let place = place_of(args, &tile, form);
     let divisors = divisors_of::<A, N>(args, place.column, form);
     let tables = tables_of::<A>(args, &tile, form);
-    let nothing = neutral::<A, P>(&args.problem, form.tap.fold);
+    let nothing = neutral::<A, P>(&args.problem, form.window.fold);
     for i in range_stepped(UNIT_POS, comptime!(form.shared()), CUBE_DIM) {
         shared[i as usize] = nothing;
     }
@@ -45,12 +46,21 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
     let next = zeros::<S, N>(form.height.block);
     let first = zeros::<S, N>(if comptime!(form.height.whole > 0) { form.height.block } else { 0 });
     if place.inside {
-        lead::<S, A, N>(
-            input, args, &place, &divisors, tile.block, &next, &first, &whole, &ending, form,
+        prologue::<S, A, N>(
+            input,
+            args,
+            &place,
+            &divisors,
+            tile.at.block,
+            &next,
+            &first,
+            &whole,
+            &ending,
+            form,
         );
     }
-    for block in tile.block..tile.end {
-        let buffer = if comptime!(form.room.buffers > 1) {
+    for block in tile.at.block..tile.at.end {
+        let buffer = if comptime!(form.layout.buffers > 1) {
             (block & 1) * comptime!(form.rows())
         } else {
             0u32.runtime()
@@ -59,21 +69,21 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
             let after = block + comptime!(form.before());
             let elements = widened::<S, A, N>(&next, args, &divisors, after, form);
             if comptime!(form.height.whole > 0) {
-                let prefixes = prefixes::<A, N>(&elements, form.height.block, form.tap);
+                let prefixes = prefixes::<A, N>(&elements, form.height.block, form.window);
                 let rows = windows::<A, N>(
                     &widened::<S, A, N>(&first, args, &divisors, block, form),
                     &read::<A, N>(&whole),
                     &read::<A, N>(&ending),
                     &prefixes,
                     form.height,
-                    form.tap,
+                    form.window,
                 );
                 share_rows::<A, N, P>(&rows, &mut shared, buffer + place.shared, form);
                 keep::<A, N>(&prefixes, &ending, &whole, form);
             } else {
                 share_rows::<A, N, P>(&elements, &mut shared, buffer + place.shared, form);
             }
-            if block + 1 < tile.end {
+            if block + 1 < tile.at.end {
                 fetch_both::<S, N>(input, args, &place, block + 1, &next, &first, form);
             }
         }
@@ -94,7 +104,7 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
             sync_cube();
             write_rows::<T, A, M>(&results, output, args, &tile, block, form);
         }
-        if comptime!(form.room.buffers == 1) {
+        if comptime!(form.layout.buffers == 1) {
             sync_cube();
         }
     }
@@ -121,7 +131,7 @@ fn fetch_both<S: Float, N: Size>(
 /// into `next` and the first one again into `first`. Two loads are in flight at a time, because there is little other
 /// work meanwhile.
 #[cube]
-fn lead<S: Float, A: Float, N: Size>(
+fn prologue<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     args: &TileArgs,
     place: &ColumnPosition,
@@ -144,13 +154,13 @@ fn lead<S: Float, A: Float, N: Size>(
             let other = widened::<S, A, N>(first, args, divisors, step - 1, form);
             fetch::<S, N>(input, args, place, step, next, form);
             fetch::<S, N>(input, args, place, step + 1, first, form);
-            keep::<A, N>(&prefixes::<A, N>(&one, rows, form.tap), ending, whole, form);
-            keep::<A, N>(&prefixes::<A, N>(&other, rows, form.tap), ending, whole, form);
+            keep::<A, N>(&prefixes::<A, N>(&one, rows, form.window), ending, whole, form);
+            keep::<A, N>(&prefixes::<A, N>(&other, rows, form.window), ending, whole, form);
         }
         if comptime!(blocks % 2 > 0) {
             let step = block + comptime!(blocks - 1);
             let last = widened::<S, A, N>(next, args, divisors, step, form);
-            keep::<A, N>(&prefixes::<A, N>(&last, rows, form.tap), ending, whole, form);
+            keep::<A, N>(&prefixes::<A, N>(&last, rows, form.window), ending, whole, form);
             #[unroll]
             for j in 0..rows {
                 next.index(j as usize).store(first.index(j as usize).read());
@@ -174,7 +184,7 @@ fn share_rows<A: Float, N: Size, P: Size>(
     let (lanes, combine) = comptime!((form.lanes as usize, form.shared_lanes() as usize));
     #[unroll]
     for i in 0..form.height.block {
-        let row = comptime!((i * form.room.row * form.column_step()) as usize);
+        let row = comptime!((i * form.layout.row * form.column_step()) as usize);
         let sums = *rows.index(i as usize);
         #[unroll]
         for n in 0..comptime!(lanes / combine) {
@@ -188,42 +198,23 @@ fn share_rows<A: Float, N: Size, P: Size>(
     }
 }
 
-/// The tile of a cube, and the blocks of its rows.
+/// The tile of a cube.
 #[derive(CubeType)]
 pub(super) struct Tile {
-    pub(super) plane: u32,
-    pub(super) group: u32,
-    /// Its first column.
-    pub(super) first: u32,
-    /// Its first block of rows, and the end of its blocks.
-    pub(super) block: u32,
-    pub(super) end: u32,
+    pub(super) at: CubePosition,
     /// The number of its columns that are written.
     pub(super) columns: u32,
 }
 
 #[cube]
 fn tile_of(args: &TileArgs, #[comptime] form: Form) -> Tile {
-    // Cubes with the same pixels are neighbours, so that they read them at about the same time.
-    let (rest, group) = if comptime!(form.one_channel) {
-        (CUBE_POS as u32, 0u32.runtime())
+    let at = cube_position(&args.cubes, comptime!(!form.one_channel));
+    let columns = if at.plane < args.planes {
+        min(args.cubes.tile, args.output_width - at.column)
     } else {
-        args.groups.div_mod(CUBE_POS as u32)
+        0u32
     };
-    let (rest, tile) = args.tiles.div_mod(rest);
-    let (plane, piece) = args.pieces.div_mod(rest);
-    let first = tile * args.tile;
-    let block = piece * args.piece_blocks;
-    let columns =
-        if plane < args.planes { min(args.tile, args.output_width - first) } else { 0u32 };
-    Tile {
-        plane,
-        group,
-        first,
-        block,
-        end: min(block + args.piece_blocks, args.row_blocks),
-        columns,
-    }
+    Tile { at, columns }
 }
 
 /// The position of a unit's column.
@@ -243,19 +234,19 @@ pub(super) struct ColumnPosition {
 fn place_of(args: &TileArgs, tile: &Tile, #[comptime] form: Form) -> ColumnPosition {
     let vectors = comptime!(form.vectors());
     let step = comptime!(if form.one_channel { form.lanes } else { 1 });
-    let there = min(tile.plane, args.planes - 1);
+    let there = min(tile.at.plane, args.planes - 1);
     let width = args.problem.width.input;
     // The columns that the tile's windows read: those inside the input, beginning with a whole vector.
-    let left = tile.first as i32 - args.problem.width.before;
+    let left = tile.at.column as i32 - args.problem.width.before;
     let first = max(left, 0i32) as u32 / step * step;
-    let end = min(width, left + args.tile as i32 + args.problem.width.kernel - 1) as u32;
+    let end = min(width, left + args.cubes.tile as i32 + args.problem.width.kernel - 1) as u32;
     let column = first + UNIT_POS / vectors * step;
     let inside = column < end;
     let column = min(column, width as u32 - step);
-    let vector = tile.group * vectors + UNIT_POS % vectors;
+    let vector = tile.at.group * vectors + UNIT_POS % vectors;
     let pixel =
         if comptime!(form.one_channel) { column / step } else { column * args.pixel + vector };
-    let margin = comptime!((form.room.margin + form.width.phase) as i32);
+    let margin = comptime!((form.layout.margin + form.width.phase) as i32);
     let position = (column as i32 - left + margin) as u32;
     ColumnPosition {
         input: there * args.input_height as u32 * args.line + pixel,

@@ -31,7 +31,6 @@
 //! are those of one plane whose rows are the rows of all planes.
 
 mod columns;
-mod cost;
 mod form;
 mod kernel;
 mod results;
@@ -40,29 +39,53 @@ mod rows;
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Pooling};
 
 use super::NAME;
 use super::lines::between;
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::{UPPER, elem};
+use crate::error::{PlanError, only_if};
 use crate::pool::common::window::{ProblemArgs, problem_args};
-use crate::pool::common::{Pieces, Task, Tensor};
-use crate::pool::error::{PlanError, only_if};
+use crate::pool::common::{Cubes, CubesArgs, Planes, Task, Tensor, WORD};
 
-use form::{Form, Plane, Room, tile};
+use form::{Form, Plane, SharedLayout, tile};
 
-pub(super) use cost::seconds;
 pub(super) use form::{pays, units};
+
+/// The instructions of a unit for each word of its column, with the word of a row that it reduces too. A second column of
+/// a unit takes half as many. Relative to these: a division before, and a result that goes through shared memory.
+const OF_WORD: f64 = 34.0;
+const OF_DIVISION: f64 = 0.88;
+const OF_RESULT: f64 = 0.58;
+
+/// The barriers of a block of rows: before its rows are reduced, and after.
+const BARRIERS: f64 = 2.0;
 
 /// Refuses a number of units that fits no tile, and tiles that do not fit in shared memory.
 pub(super) fn check(task: Task<'_>) -> Result<(), PlanError> {
     form::check(task.problem, task.device)?;
     tile(task.problem, task.settings.units).ok_or(NO_TILE)?;
     let own = form::own(task);
-    let bytes = Room::new(own, own.settings.units).bytes(own);
+    let bytes = SharedLayout::new(own, own.settings.units).bytes(own);
     only_if(NAME, bytes <= task.device.shared_bytes, "a tile does not fit in shared memory")
+}
+
+/// The estimated time of the pass; `divides` is whether elements are divided before they are summed.
+pub(super) fn seconds(task: Task<'_>, divides: bool) -> f64 {
+    let Some((tile, _)) = tile(task.problem, task.settings.units) else { return f64::INFINITY };
+    let own = form::own(task);
+    let form = Form::new(own, None, tile);
+    let cubes = cubes(task, &form, tile);
+    let blocks = (cubes.piece_blocks + form.before() as usize) as f64;
+    let division = if divides { OF_DIVISION } else { 0.0 };
+    let result = if form.written == 0 { OF_RESULT } else { 0.0 };
+    let words =
+        own.settings.accumulator.size().div_ceil(WORD) as f64 * f64::from(1 + form.lanes) / 2.0;
+    let element = OF_WORD * words * (1.0 + division + result);
+    let elements = blocks * f64::from(form.height.block);
+    let units = cubes.count * task.settings.units as usize;
+    task.launch_seconds(units, elements * element, BARRIERS * blocks)
 }
 
 /// Launches the pass from `input` to `output`. If `divisors` is a pooling, every element is divided by that pooling's
@@ -80,21 +103,16 @@ pub(super) fn launch(
     let form = Form::new(own, divisors, tile);
     let plane = Plane::of(pooling);
     let inputs = plane.count * plane.input * width.input() * plane.pixel;
-    let all = Cubes::new(task, &form, tile);
+    let all = cubes(task, &form, tile);
     let lanes = form.lanes as usize;
     let written = (form.written as usize).max(1);
     let divided = divisors.unwrap_or(pooling).grid().axes();
     let args = TileArgsLaunch::new(
         problem_args(own.with(own.settings.one_by_one())),
+        all.args(),
         plane.count as u32,
-        all.groups as u32,
         (plane.pixel / lanes).max(1) as u32,
         (plane.pixel / written).max(1) as u32,
-        all.tiles as u32,
-        tile as u32,
-        all.pieces.count() as u32,
-        all.pieces.blocks as u32,
-        all.pieces.piece_blocks as u32,
         (width.input() * plane.pixel / lanes) as u32,
         (width.output() * plane.pixel / written) as u32,
         plane.input as i32,
@@ -127,33 +145,25 @@ pub(super) fn launch(
     Ok(())
 }
 
-/// How planes are distributed to cubes.
-struct Cubes {
-    /// The number of cubes.
-    count: usize,
-    /// The groups of channels of a pixel, and the tiles of a row.
-    groups: usize,
-    tiles: usize,
-    pieces: Pieces,
-}
-
-impl Cubes {
-    fn new(task: Task<'_>, form: &Form, tile: usize) -> Self {
-        let plane = Plane::of(task.pooling());
-        let tiles = task.axes()[AXES - 1].output().div_ceil(tile);
-        let groups = plane.pixel / form::channels(task.pooling());
-        let blocks = plane.output.div_ceil(form.height.block as usize);
-        let cubes = plane.count * groups * tiles;
-        let pieces = Pieces::new(task, cubes, [blocks, form.before() as usize], UNITS_EACH);
-        Self { count: cubes * pieces.count(), groups, tiles, pieces }
-    }
+/// The cubes of a problem.
+fn cubes(task: Task<'_>, form: &Form, tile: usize) -> Cubes {
+    let plane = Plane::of(task.pooling());
+    let planes = Planes {
+        count: plane.count,
+        groups: plane.pixel / form::channels(task.pooling()),
+        columns: task.axes()[AXES - 1].output(),
+        tile,
+        blocks: plane.output.div_ceil(form.height.block as usize),
+        halo: form.before() as usize,
+    };
+    planes.cubes(task, UNITS_EACH)
 }
 
 /// The units that keep a multiprocessor busy.
 const UNITS_EACH: usize = 512;
 
 /// The error if no tile has few enough columns for the units of a cube.
-const NO_TILE: PlanError = PlanError::NotFor {
+const NO_TILE: PlanError = PlanError::NotApplicable {
     kernel: NAME,
     reason: "a tile of columns needs more units than a cube has",
 };
@@ -161,22 +171,15 @@ const NO_TILE: PlanError = PlanError::NotFor {
 /// A vector of one element.
 type One = Const<1>;
 
-/// The numbers of a problem and of its tiles. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem and of its tiles.
 #[derive(CubeType, CubeLaunch)]
 struct TileArgs {
     problem: ProblemArgs,
+    cubes: CubesArgs,
     planes: u32,
-    /// The groups of channels of a pixel, and the vectors of a pixel, as they are read and as they are written.
-    groups: FastDivmod<u32>,
+    /// The vectors of a pixel, as they are read and as they are written.
     pixel: u32,
     pixel_written: u32,
-    /// The number of tiles of a plane, and of columns in a tile.
-    tiles: FastDivmod<u32>,
-    tile: u32,
-    /// The pieces of a plane's blocks of rows, the number of all blocks, and the number of blocks in a piece.
-    pieces: FastDivmod<u32>,
-    row_blocks: u32,
-    piece_blocks: u32,
     /// The vectors of a row, as they are read and as they are written.
     line: u32,
     line_written: u32,

@@ -5,8 +5,7 @@ use cubecl::prelude::*;
 use super::kernel::Tile;
 use super::rows::Item;
 use super::{Form, One, TileArgs};
-use crate::cube::convert::{narrow, round};
-use crate::pool::common::window::{ProblemArgs, counted_at, reciprocal};
+use crate::pool::common::window::{ProblemArgs, counted_at, reciprocal, stored};
 
 /// The divisors of a tile's columns, computed once.
 #[derive(CubeType)]
@@ -25,20 +24,21 @@ pub(super) fn tables_of<A: Float>(
     tile: &Tile,
     #[comptime] form: Form,
 ) -> Tables<A> {
-    let columns = comptime!(if form.counts() { form.room.columns } else { 1 });
+    let columns = comptime!(if form.counts() { form.layout.columns } else { 1 });
     let mut counts = Shared::<[Vector<A, One>]>::new_slice(columns as usize);
     let mut usual = Shared::<[Vector<A, One>]>::new_slice(columns as usize);
-    let depth = if comptime!(form.deep && form.tap.fold.counts()) {
-        let d = args.depth.output.modulo(tile.plane);
-        counted_at(&args.depth, d, form.tap.depth, form.tap.fold)
+    let depth = if comptime!(form.deep && form.window.fold.counts()) {
+        let d = args.depth.output.modulo(tile.at.plane);
+        counted_at(&args.depth, d, form.window.axes[0], form.window.fold)
     } else {
         1i32.runtime()
     };
     if comptime!(form.counts()) {
         for j in range_stepped(UNIT_POS, columns, CUBE_DIM) {
-            let column = min(tile.first + j, args.output_width - 1);
+            let column = min(tile.at.column + j, args.output_width - 1);
             let taps =
-                counted_at(&args.problem.width, column, form.tap.width, form.tap.fold) * depth;
+                counted_at(&args.problem.width, column, form.window.axes[2], form.window.fold)
+                    * depth;
             counts[j as usize] = Vector::new(A::cast_from(taps));
             usual[j as usize] = factor::<A>(A::cast_from(taps * args.problem.height.kernel), form);
         }
@@ -49,7 +49,7 @@ pub(super) fn tables_of<A: Float>(
 /// The factor for a sum over `taps` taps; the divisor itself, if sums are divided.
 #[cube]
 fn factor<A: Float>(taps: A, #[comptime] form: Form) -> Vector<A, One> {
-    Vector::new(if comptime!(form.tap.reciprocal) { A::from_int(1) / taps } else { taps })
+    Vector::new(if comptime!(form.window.reciprocal) { A::from_int(1) / taps } else { taps })
 }
 
 /// The factors for the windows of a block on row `h`.
@@ -62,10 +62,10 @@ fn factors_of<A: Float>(
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, One>> {
     let mut factors = Sequence::<Vector<A, One>>::new();
-    if comptime!(form.tap.fold.is_fixed()) {
+    if comptime!(form.window.fold.is_fixed()) {
         factors.push(factor::<A>(A::cast_from(problem.divisor), form));
     } else {
-        let rows = counted_at(&problem.height, h, form.tap.height, form.tap.fold);
+        let rows = counted_at(&problem.height, h, form.window.axes[1], form.window.fold);
         if comptime!(form.counts()) {
             let first = (block * form.width.block) as usize;
             let mut cells = Sequence::<RuntimeCell<Vector<A, One>>>::new();
@@ -79,7 +79,7 @@ fn factors_of<A: Float>(
                 #[unroll]
                 for j in 0..form.width.block as usize {
                     let taps = tables.counts[first + j].extract(0usize) * rows;
-                    let own = if comptime!(form.tap.reciprocal) {
+                    let own = if comptime!(form.window.reciprocal) {
                         reciprocal::<A>(taps, tables.usual[first + j].extract(0usize) * fewer)
                     } else {
                         taps
@@ -99,19 +99,6 @@ fn factors_of<A: Float>(
     factors
 }
 
-/// A window's result in the type in which it is written.
-#[cube]
-fn stored<A: Float, T: Float, M: Size>(
-    value: Vector<A, M>,
-    #[comptime] form: Form,
-) -> Vector<T, M> {
-    if comptime!(form.tap.fold.is_extremum()) {
-        narrow::<A, T, M>(value, form.tap.widened)
-    } else {
-        round::<A, T, M>(value, form.tap.rounds)
-    }
-}
-
 /// Writes the windows of an item to the output, or to `results` in shared memory.
 #[cube]
 pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
@@ -126,7 +113,7 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
     #[comptime] form: Form,
 ) {
     let h = rows * form.height.block + item.row;
-    let factors = if comptime!(form.tap.fold.is_extremum()) {
+    let factors = if comptime!(form.window.fold.is_extremum()) {
         Sequence::<Vector<A, One>>::new()
     } else {
         factors_of::<A>(&args.problem, tables, h, item.block, form)
@@ -134,12 +121,12 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
     let mut values = Sequence::<Vector<A, P>>::new();
     #[unroll]
     for j in 0..folds.len() {
-        values.push(if comptime!(form.tap.fold.is_extremum()) {
+        values.push(if comptime!(form.window.fold.is_extremum()) {
             *folds.index(j)
         } else {
             let own = comptime!(if form.counts() { j } else { 0 });
             let factor = Vector::<A, P>::new(factors.index(own).extract(0usize));
-            if comptime!(form.tap.reciprocal) {
+            if comptime!(form.window.reciprocal) {
                 *folds.index(j) * factor
             } else {
                 *folds.index(j) / factor
@@ -149,7 +136,7 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
     let first = item.block * form.width.block;
     if comptime!(form.written == 0) {
         let vectors = comptime!(form.vectors());
-        let at = (item.row * form.room.results() + first * vectors + item.vector) as usize;
+        let at = (item.row * form.layout.results() + first * vectors + item.vector) as usize;
         #[unroll]
         for j in 0..values.len() {
             let value = values.index(j).extract(0usize);
@@ -159,13 +146,13 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
         let lanes = comptime!(form.written);
         // The number of windows in a written vector.
         let each = comptime!(if form.one_channel { form.written as usize } else { 1 });
-        let row = (tile.plane * args.output_height + h) * args.line_written;
-        let column = tile.first + first;
+        let row = (tile.at.plane * args.output_height + h) * args.line_written;
+        let column = tile.at.column + first;
         let at = if comptime!(form.one_channel) {
             row + column / lanes
         } else {
             let vectors = comptime!(form.vectors());
-            row + column * args.pixel_written + tile.group * vectors + item.vector
+            row + column * args.pixel_written + tile.at.group * vectors + item.vector
         };
         #[unroll]
         for g in 0..comptime!(form.width.block as usize / each) {
@@ -179,7 +166,8 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
                 }
                 let step =
                     if comptime!(form.one_channel) { 1u32.runtime() } else { args.pixel_written };
-                output[(at + comptime!(g as u32) * step) as usize] = stored::<A, T, M>(value, form);
+                output[(at + comptime!(g as u32) * step) as usize] =
+                    stored::<A, T, M>(value, form.window);
             }
         }
     }
@@ -196,16 +184,17 @@ pub(super) fn write_rows<T: Float, A: Float, M: Size>(
     #[comptime] form: Form,
 ) {
     let first = rows * form.height.block;
-    let row = tile.plane * args.output_height + first;
+    let row = tile.at.plane * args.output_height + first;
     let vectors = comptime!(form.vectors());
     for element in range_stepped(UNIT_POS, tile.columns * vectors, CUBE_DIM) {
-        let at = row * args.line_written + tile.first * vectors + element;
+        let at = row * args.line_written + tile.at.column * vectors + element;
         #[unroll]
         for i in 0..form.height.block {
             if first + i < args.output_height {
-                let value = results[(i * form.room.results() + element) as usize];
+                let value = results[(i * form.layout.results() + element) as usize];
                 let value = Vector::<A, M>::new(value.extract(0usize));
-                output[(at + i * args.line_written) as usize] = stored::<A, T, M>(value, form);
+                output[(at + i * args.line_written) as usize] =
+                    stored::<A, T, M>(value, form.window);
             }
         }
     }

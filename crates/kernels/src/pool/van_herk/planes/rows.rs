@@ -29,8 +29,8 @@ pub(super) struct Item {
 /// Neighbouring units have the same pixels, or rows on different banks of shared memory.
 #[cube]
 fn item_of(item: u32, #[comptime] form: Form) -> Item {
-    let (vectors, rows) = comptime!((form.vectors(), form.room.rows));
-    if comptime!(form.room.planar) {
+    let (vectors, rows) = comptime!((form.vectors(), form.layout.rows));
+    if comptime!(form.layout.planar) {
         let (line, block) = (item % (rows * vectors), item / (rows * vectors));
         Item { row: line % rows, block, vector: line / rows }
     } else {
@@ -53,7 +53,7 @@ pub(super) fn along_rows<T: Float, A: Float, P: Size, M: Size>(
     buffer: u32,
     #[comptime] form: Form,
 ) {
-    let line = comptime!(form.room.rows * form.vectors());
+    let line = comptime!(form.layout.rows * form.vectors());
     let starts = tile.columns.div_ceil(form.width.block);
     if comptime!(form.width.shares()) {
         // The first block is not a whole block of any window.
@@ -78,18 +78,15 @@ pub(super) fn along_rows<T: Float, A: Float, P: Size, M: Size>(
             });
         }
         let first = block_of::<A, P>(shared, buffer, &item, 0u32, form);
-        let mut ending = Sequence::<Vector<A, P>>::new();
-        if comptime!(form.width.shorter() > 0) {
+        let ending = if comptime!(form.width.shorter() > 0) {
             let last = block_of::<A, P>(shared, buffer, &item, form.width.whole, form);
-            let prefixes = prefixes::<A, P>(&last, form.width.block, form.tap);
-            #[unroll]
-            for j in 0..prefixes.len() {
-                ending.push(*prefixes.index(j));
-            }
-        }
+            prefixes::<A, P>(&last, form.width.block, form.window)
+        } else {
+            Sequence::<Vector<A, P>>::new()
+        };
         let beyond = block_of::<A, P>(shared, buffer, &item, comptime!(form.width.whole + 1), form);
-        let beyond = prefixes::<A, P>(&beyond, form.width.block, form.tap);
-        let sums = windows::<A, P>(&first, &whole, &ending, &beyond, form.width, form.tap);
+        let beyond = prefixes::<A, P>(&beyond, form.width.block, form.window);
+        let sums = windows::<A, P>(&first, &whole, &ending, &beyond, form.width, form.window);
         write::<T, A, P, M>(output, args, tables, results, tile, rows, &item, &sums, form);
     }
 }
@@ -97,9 +94,9 @@ pub(super) fn along_rows<T: Float, A: Float, P: Size, M: Size>(
 /// The position of the kept reduction of the block that is `after` blocks after an item's.
 #[cube]
 fn total_at(item: &Item, #[comptime] after: u32, #[comptime] form: Form) -> u32 {
-    let line = comptime!(form.room.totals / form.room.rows);
-    if comptime!(form.room.planar) {
-        (item.vector * form.room.rows + item.row) * line + item.block + after
+    let line = comptime!(form.layout.totals / form.layout.rows);
+    if comptime!(form.layout.planar) {
+        (item.vector * form.layout.rows + item.row) * line + item.block + after
     } else {
         (item.row * line + item.block + after) * comptime!(form.vectors()) + item.vector
     }
@@ -115,7 +112,7 @@ fn total_of<A: Float, P: Size>(
     #[comptime] form: Form,
 ) -> Vector<A, P> {
     let elements = block_of::<A, P>(shared, buffer, item, after, form);
-    let prefixes = prefixes::<A, P>(&elements, form.width.block, form.tap);
+    let prefixes = prefixes::<A, P>(&elements, form.width.block, form.window);
     *prefixes.index(comptime!((form.width.block - 1) as usize))
 }
 
@@ -129,13 +126,13 @@ fn block_of<A: Float, P: Size>(
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, P>> {
     let step = comptime!(form.column_step());
-    let margin = comptime!(form.room.margin + after * form.width.block);
-    let column = item.row * form.room.row + item.block * form.width.block + margin;
+    let margin = comptime!(form.layout.margin + after * form.width.block);
+    let column = item.row * form.layout.row + item.block * form.width.block + margin;
     let first = buffer + column * step + item.vector * form.vector_step();
     let mut elements = Sequence::<Vector<A, P>>::new();
-    if comptime!(form.room.word > 1) {
+    if comptime!(form.layout.word > 1) {
         // Only if the elements of a row are adjacent.
-        let word = comptime!(form.room.word as usize);
+        let word = comptime!(form.layout.word as usize);
         let size!(W) = word;
         let words: &[Vector<A, W>] =
             shared[0..comptime!(form.shared() as usize)].with_vector_size();

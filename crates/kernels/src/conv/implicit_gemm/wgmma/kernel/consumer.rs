@@ -3,17 +3,17 @@
 use cubecl::prelude::*;
 
 use super::super::tile::{ROWS, WARP, WARPGROUP};
+use super::accumulators::{Accumulators, multiply, multiply_all, started, values, zeros};
+use super::epilogue::Results;
 use super::form::Form;
 use super::numbers::Numbers;
-use super::order::{Work, first_stride, is_warp_leader, next_stride, work};
-use super::results::Results;
-use super::ring::{Ring, Turn, columns_place, following};
-use super::sums::{Sums, multiply, multiply_all, started, values, zeros};
+use super::pipeline::{Pipeline, PipelineState, columns_place, following};
+use super::scheduler::{Work, first_stride, is_warp_leader, next_stride, work};
 use crate::conv::common::gather::reach;
 
 #[cube]
 pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
-    ring: &Ring<E>,
+    pipeline: &Pipeline<E>,
     results: &mut Results<'_, R, P, W, O>,
     warp: u32,
     numbers: &Numbers,
@@ -21,16 +21,16 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
 ) {
     let first_row = warp / comptime!(WARPGROUP / WARP) * comptime!(form.rows());
     let mut run = 0u32.runtime();
-    let mut turn = Turn::first();
+    let mut state = PipelineState::first();
     let mut tile = CUBE_POS_X;
     let mut stride = first_stride(CUBE_POS_X, CUBE_COUNT_X, form);
     let mine = select(first_row == 0, numbers.tiles, numbers.whole);
     while tile < mine {
         let work = work(tile, numbers, form);
         let sums = if comptime!(form.parts > 1) {
-            sums_of_parts::<E>(ring, &work, first_row, &mut turn, form)
+            sums_of_parts::<E>(pipeline, &work, first_row, &mut state, form)
         } else {
-            sums::<E>(ring, &work, first_row, &mut turn, &mut run, numbers, form)
+            sums::<E>(pipeline, &work, first_row, &mut state, &mut run, numbers, form)
         };
         #[unroll]
         for i in 0..form.tile.ratio_m {
@@ -45,9 +45,9 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
         let work = work(tile, numbers, form);
         let leads = is_warp_leader();
         for _ in work.first..work.end {
-            ring.wait_full(turn);
-            ring.release(turn.slot, leads);
-            turn.advance(form.tile.stages);
+            pipeline.wait_full(state);
+            pipeline.release(state.stage, leads);
+            state.advance(form.tile.stages);
         }
     }
 }
@@ -61,14 +61,14 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
 /// ```
 #[cube]
 fn sums<E: Float>(
-    ring: &Ring<E>,
+    pipeline: &Pipeline<E>,
     work: &Work,
     first_row: u32,
-    turn: &mut Turn,
+    state: &mut PipelineState,
     run: &mut u32,
     numbers: &Numbers,
     #[comptime] form: Form,
-) -> Sequence<Sums> {
+) -> Sequence<Accumulators> {
     let leads = is_warp_leader();
     let sums = zeros(form);
     let mut held = 0u32.runtime();
@@ -77,16 +77,16 @@ fn sums<E: Float>(
     // Where the first of the taps that share a run reads it.
     let begin = if comptime!(form.phased) { reach(width) } else { numbers.width_first };
     for step in work.first..work.end {
-        ring.wait_full(*turn);
+        pipeline.wait_full(*state);
         let (place, first) = if comptime!(form.shares()) {
             // At each further tap the same rows are offset by some pixels.
             let shift = tap as i32 * width.tap_step + begin;
             (*run, first_row + shift as u32)
         } else {
-            (turn.slot, first_row)
+            (state.stage, first_row)
         };
-        let rows = ring.rows_of(place, first, form);
-        let columns = ring.columns_of(columns_place(step, *turn, form), form);
+        let rows = pipeline.rows_of(place, first, form);
+        let columns = pipeline.columns_of(columns_place(step, *state, form), form);
         // The accumulators are handed over again for each stage. The compiler must see that they are handed over on
         // every path into the loop; otherwise it makes all products wait for each other.
         let mut sums = started(&sums);
@@ -104,9 +104,9 @@ fn sums<E: Float>(
             let _others = sums.index_mut(0usize).commit();
         }
         begun.wait();
-        ring.release(held, leads && step > work.first);
-        held = turn.slot;
-        turn.advance(form.tile.stages);
+        pipeline.release(held, leads && step > work.first);
+        held = state.stage;
+        state.advance(form.tile.stages);
         if comptime!(form.shares()) {
             let next = tap + 1;
             let ends = next == width.taps_count;
@@ -115,12 +115,12 @@ fn sums<E: Float>(
         }
     }
     let sums = started(&sums);
-    let mut done = Sequence::<Sums>::new();
+    let mut done = Sequence::<Accumulators>::new();
     #[unroll]
     for i in 0..form.tile.ratio_m {
         done.push(values(&sums.index(comptime!(i as usize)).clone().wait()));
     }
-    ring.release(held, leads && work.end > work.first);
+    pipeline.release(held, leads && work.end > work.first);
     done
 }
 
@@ -129,24 +129,24 @@ fn sums<E: Float>(
 /// f32. While one warpgroup adds, another multiplies.
 #[cube]
 fn sums_of_parts<E: Float>(
-    ring: &Ring<E>,
+    pipeline: &Pipeline<E>,
     work: &Work,
     first_row: u32,
-    turn: &mut Turn,
+    state: &mut PipelineState,
     #[comptime] form: Form,
-) -> Sequence<Sums> {
+) -> Sequence<Accumulators> {
     let leads = is_warp_leader();
     let count = comptime!((form.tile.block_n / 2) as usize);
-    let mut all = Sequence::<Sums>::new();
+    let mut all = Sequence::<Accumulators>::new();
     let none = zeros(form);
     #[unroll]
     for i in 0..form.tile.ratio_m {
         all.push(values(none.index(comptime!(i as usize))));
     }
     for _ in work.first..work.end {
-        ring.wait_full(*turn);
+        pipeline.wait_full(*state);
         let mut sums = started(&zeros(form));
-        let highest = turn.slot * comptime!(form.parts);
+        let highest = state.stage * comptime!(form.parts);
         // The small products come first, because the truncation of small sums loses less. Products that are smaller
         // than that of the last part and the first part are omitted.
         #[unroll]
@@ -155,8 +155,8 @@ fn sums_of_parts<E: Float>(
             #[unroll]
             for part in 0..comptime!(smallness + 1) {
                 let rows = highest + comptime!(smallness - part);
-                let rows = ring.rows_of(rows, first_row, form);
-                let columns = ring.columns_of(highest + part, form);
+                let rows = pipeline.rows_of(rows, first_row, form);
+                let columns = pipeline.columns_of(highest + part, form);
                 multiply_all(&mut sums, &rows, &columns, form);
             }
         }
@@ -164,14 +164,14 @@ fn sums_of_parts<E: Float>(
         for i in 0..form.tile.ratio_m {
             let sums = sums.index(comptime!(i as usize)).clone().wait();
             if comptime!(i == 0) {
-                ring.release(turn.slot, leads);
+                pipeline.release(state.stage, leads);
             }
             #[unroll]
             for n in 0..count {
                 all.index_mut(comptime!(i as usize))[n] += sums.get(n);
             }
         }
-        turn.advance(form.tile.stages);
+        state.advance(form.tile.stages);
     }
     all
 }

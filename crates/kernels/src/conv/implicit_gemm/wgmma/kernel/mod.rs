@@ -1,15 +1,15 @@
-//! The kernel: a producer that fills a ring of stages, and warpgroups (the consumers) that empty it.
+//! The kernel: a producer that fills a pipeline of stages, and warpgroups (the consumers) that empty it.
 //!
 //! ```text
-//! form       compile-time options: the tile, and the layout of the operands
-//! numbers    run-time values: extents, steps in memory, counts
-//! maps       where the copy engine finds the operands
-//! order      which tile a cube computes next, and the steps of its sums
-//! ring       the stages in shared memory, and the barriers that hand them over
-//! producer   one unit: has the copy engine fill stage after stage
-//! consumer   a warpgroup: multiplies each stage as soon as it is full
-//! sums       the accumulators, and the products that are added to them
-//! results    the epilogue of a tile
+//! form           compile-time options: the tile, and the layout of the operands
+//! numbers        run-time values: extents, steps in memory, counts
+//! maps           where the copy engine finds the operands
+//! scheduler      which tile a cube computes next, and the steps of its sums
+//! pipeline       the stages in shared memory, and the barriers that hand them over
+//! producer       one unit: has the copy engine fill stage after stage
+//! consumer       a warpgroup: multiplies each stage as soon as it is full
+//! accumulators   what the products are added to
+//! epilogue       the results of a tile
 //! ```
 //!
 //! Both roles go through the same tiles and the same steps in the same order, so that the barriers of the stages are
@@ -21,24 +21,24 @@ use cubecl::prelude::*;
 use super::tile::WARP;
 use crate::conv::common::epilogue::EpilogueArgs;
 
+mod accumulators;
 mod consumer;
+mod epilogue;
 mod form;
 mod maps;
 mod numbers;
-mod order;
+mod pipeline;
 mod producer;
-mod results;
-mod ring;
-mod sums;
+mod scheduler;
 
 use consumer::consume;
+use epilogue::Results;
 pub(super) use form::{Form, staged_bytes};
 pub(super) use maps::{flat_map, image_map};
 pub(super) use numbers::Numbers;
-use order::is_warp_leader;
+use pipeline::{Pipeline, barriers, memory};
 use producer::produce;
-use results::Results;
-use ring::{Ring, barriers, memory};
+use scheduler::is_warp_leader;
 
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
@@ -60,7 +60,7 @@ pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
         Shared::<[Vector<u32, O>]>::new_aligned_slice(comptime!(form.staged() as usize), 128usize);
     let full = barriers(form.tile.stages, 1u32);
     let empty = barriers(form.tile.stages, comptime!(form.warps()));
-    let mut ring = Ring::<E> { rows, columns, full, empty };
+    let mut pipeline = Pipeline::<E> { rows, columns, full, empty };
     sync_async_proxy_shared();
     sync_cube();
 
@@ -70,8 +70,8 @@ pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     let warp = plane_broadcast(UNIT_POS / WARP, 0u32);
     if warp < comptime!(form.warps()) {
         let mut results = Results::<R, P, W, O>::new(epilogue, rearranged, out, flags);
-        consume::<E, R, P, W, O>(&ring, &mut results, warp, numbers, form);
+        consume::<E, R, P, W, O>(&pipeline, &mut results, warp, numbers, form);
     } else if is_warp_leader() {
-        produce::<E>(image, flat, &mut ring, numbers, form);
+        produce::<E>(image, flat, &mut pipeline, numbers, form);
     }
 }

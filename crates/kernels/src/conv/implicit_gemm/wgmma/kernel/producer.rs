@@ -1,5 +1,5 @@
 //! The producer: one unit that has the copy engine fill stage after stage. It runs ahead of the warpgroups as far as
-//! the ring allows, and into the next tile.
+//! the pipeline allows, and into the next tile.
 //!
 //! For each step it waits until the stage has been read, sets the number of bytes that the stage's barrier must wait
 //! for, and issues the loads:
@@ -17,8 +17,8 @@ use cubecl::prelude::*;
 use super::super::repack::fold::{COMB_LINE, PLANES};
 use super::form::Form;
 use super::numbers::Numbers;
-use super::order::{Work, first_stride, next_stride, work};
-use super::ring::{Ring, Turn, columns_place, following};
+use super::pipeline::{Pipeline, PipelineState, columns_place, following};
+use super::scheduler::{Work, first_stride, next_stride, work};
 use crate::conv::common::gather::{
     GatherArgs, Point, Position, reach, read, row_position, tap_point,
 };
@@ -27,12 +27,12 @@ use crate::conv::common::gather::{
 pub(super) fn produce<E: Float>(
     image: &TensorMap<E, Im2col>,
     flat: &TensorMap<E, Tiled>,
-    ring: &mut Ring<E>,
+    pipeline: &mut Pipeline<E>,
     numbers: &Numbers,
     #[comptime] form: Form,
 ) {
     let mut run = 0u32.runtime();
-    let mut turn = Turn::first();
+    let mut state = PipelineState::first();
     let mut tile = CUBE_POS_X;
     let mut stride = first_stride(CUBE_POS_X, CUBE_COUNT_X, form);
     while tile < numbers.tiles {
@@ -40,12 +40,12 @@ pub(super) fn produce<E: Float>(
         let windows = row_position(&work.phase.gather, work.row, form.gather);
         for step in work.first..work.end {
             let term = term(step, &work, numbers, form);
-            let barrier = ring.wait_empty(turn);
-            let at = (columns_place(step, turn, form) * comptime!(form.columns_stage())) as usize;
-            let columns = &mut ring.columns[at..at + comptime!(form.columns_stage() as usize)];
-            let place = if comptime!(form.shares()) { run } else { turn.slot };
+            let barrier = pipeline.wait_empty(state);
+            let at = (columns_place(step, state, form) * comptime!(form.columns_stage())) as usize;
+            let columns = &mut pipeline.columns[at..at + comptime!(form.columns_stage() as usize)];
+            let place = if comptime!(form.shares()) { run } else { state.stage };
             let at = (place * comptime!(form.rows_stage())) as usize;
-            let rows = &mut ring.rows[at..at + comptime!(form.rows_stage() as usize)];
+            let rows = &mut pipeline.rows[at..at + comptime!(form.rows_stage() as usize)];
             // Resident columns are loaded with the rows of the first tile.
             let loads_columns =
                 if comptime!(form.resident > 0) { tile == CUBE_POS_X } else { true.runtime() };
@@ -69,7 +69,7 @@ pub(super) fn produce<E: Float>(
                     form,
                 );
             }
-            turn.advance(form.tile.stages);
+            state.advance(form.tile.stages);
             run = select(term.ends, following(run, form.row_stages), run);
         }
         tile += stride;

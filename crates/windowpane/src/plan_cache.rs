@@ -8,15 +8,15 @@ use std::sync::{Mutex, PoisonError};
 const MOST: usize = 4096;
 
 /// The choices of a device so far, by their problems.
-pub(crate) struct Remembered<K, V>(Mutex<HashMap<K, V>>);
+pub(crate) struct PlanCache<K, V>(Mutex<HashMap<K, V>>);
 
-impl<K, V> Default for Remembered<K, V> {
+impl<K, V> Default for PlanCache<K, V> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash, V: Copy> Remembered<K, V> {
+impl<K: Eq + Hash, V: Copy> PlanCache<K, V> {
     /// The choice for a problem, made if it is new. A failure is not remembered, so the next call tries again.
     pub(crate) fn or_make<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
         if let Some(known) = self.lock().get(&key) {
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_choice_is_made_once_and_failures_are_not_kept() {
-        let remembered = Remembered::default();
+        let remembered = PlanCache::default();
         let mut made = 0;
         for _ in 0..3 {
             let found = remembered.or_make("a", || {
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn memory_does_not_grow_without_end() {
-        let remembered = Remembered::default();
+        let remembered = PlanCache::default();
         for key in 0..3 * MOST {
             assert_eq!(remembered.or_make(key, || Ok::<_, ()>(key)), Ok(key));
             assert!(remembered.lock().len() <= MOST);

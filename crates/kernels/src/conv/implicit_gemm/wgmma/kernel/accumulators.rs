@@ -10,7 +10,7 @@ use super::super::tile::ROWS;
 use super::form::Form;
 
 /// A unit's accumulators for 64 rows.
-pub(super) type Sums = Array<f32>;
+pub(super) type Accumulators = Array<f32>;
 
 /// Accumulators that products are being added to.
 pub(super) type Running = cubecl::prelude::Pending<Accumulator<f32>>;
@@ -27,7 +27,7 @@ pub(super) fn zeros(#[comptime] form: Form) -> Sequence<Accumulator<f32>> {
 }
 
 #[cube]
-pub(super) fn values(sums: &Accumulator<f32>) -> Sums {
+pub(super) fn values(sums: &Accumulator<f32>) -> Accumulators {
     let mut values = Array::<f32>::new(sums.len());
     #[unroll]
     for i in 0..sums.len() {

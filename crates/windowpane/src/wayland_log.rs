@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_machine_without_a_desktop_gets_no_errors_of_the_window_library() {
         let mut command = Command::new(std::env::current_exe().expect("the test has a path"));
-        command.args(["--exact", "quiet::tests::threads_list_devices", "--nocapture"]);
+        command.args(["--exact", "wayland_log::tests::threads_list_devices", "--nocapture"]);
         command.env_remove("XDG_RUNTIME_DIR").env_remove("NODEVICE_SELECT");
         let output = command.output().expect("the test runs");
         let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));

@@ -18,10 +18,10 @@ use cubecl::prelude::*;
 
 use super::super::tile::BAND;
 use super::super::tile::{CHUNK, PAIR, WARP, WARPGROUP};
+use super::accumulators::Accumulators;
 use super::form::{Form, Panel};
 use super::numbers::Numbers;
-use super::order::{Work, is_warp_leader};
-use super::sums::Sums;
+use super::scheduler::{Work, is_warp_leader};
 use crate::conv::common::epilogue::{EpilogueArgs, finish_at, finish_with};
 use crate::conv::common::gather::{row_position, row_result};
 
@@ -56,7 +56,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     /// Stores 64 rows of a tile.
     pub(super) fn store_rows(
         &mut self,
-        sums: &Sums,
+        sums: &Accumulators,
         first_row: u32,
         work: &Work,
         numbers: &Numbers,
@@ -75,7 +75,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     /// Flags a band of rows that has non-finite sums.
     fn flag_nonfinite(
         &mut self,
-        sums: &Sums,
+        sums: &Accumulators,
         first_row: u32,
         work: &Work,
         numbers: &Numbers,
@@ -103,7 +103,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     /// Stores the results in pairs or one by one, as the units hold them.
     fn store(
         &mut self,
-        sums: &Sums,
+        sums: &Accumulators,
         first_row: u32,
         work: &Work,
         numbers: &Numbers,
@@ -136,7 +136,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     /// than pieces of eight columns.
     fn store_rearranged(
         &mut self,
-        sums: &Sums,
+        sums: &Accumulators,
         first_row: u32,
         work: &Work,
         numbers: &Numbers,
@@ -169,7 +169,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     /// The finished results of a unit for a panel: one pair of each chunk.
     fn words(
         &self,
-        sums: &Sums,
+        sums: &Accumulators,
         #[comptime] panel: Panel,
         first_row: u32,
         work: &Work,
@@ -309,7 +309,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     /// Applies the epilogue to neighbouring sums.
     fn finished(
         &self,
-        sums: &Sums,
+        sums: &Accumulators,
         #[comptime] nth: usize,
         to: &Target,
         #[comptime] form: Form,

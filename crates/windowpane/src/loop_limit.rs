@@ -15,10 +15,10 @@ const MOST: usize = 65_535;
 /// The most passes over a window by which a rank is found, with the loop over them.
 const PASSES: usize = 66;
 
-/// Refuses `turns` iterations on a device that would not complete them.
-fn check(device: &Device, turns: usize) -> Result<()> {
-    match turns > MOST && device.is_emulated() {
-        true => Err(Error::TooManyTurns { device: device.clone(), turns, limit: MOST }),
+/// Refuses this number of iterations on a device that would not complete them.
+fn check(device: &Device, iterations: usize) -> Result<()> {
+    match iterations > MOST && device.is_emulated() {
+        true => Err(Error::LoopLimit { device: device.clone(), iterations, limit: MOST }),
         false => Ok(()),
     }
 }
@@ -32,7 +32,7 @@ pub(crate) fn check_pooling(
 ) -> Result<()> {
     let axes = pooling.grid().axes();
     let (taps, windows) = (nested(axes.each_ref().map(taps)), nested(axes.each_ref().map(windows)));
-    let turns = match operator {
+    let iterations = match operator {
         // Long walks along an axis are split; scattering has no loops.
         _ if plan.algorithm() == pool::Algorithm::VanHerk => 0,
         Operator::Unpool(_) | Operator::UnpoolBackward(_) => 0,
@@ -50,7 +50,7 @@ pub(crate) fn check_pooling(
         Operator::Rank(_) => taps.saturating_add(1).saturating_mul(PASSES),
         Operator::NormBackward(_) => taps.saturating_mul(2).max(windows),
     };
-    check(device, turns)
+    check(device, iterations)
 }
 
 /// Refuses the gradient of a padding whose threads would exceed the driver's limit on iterations.

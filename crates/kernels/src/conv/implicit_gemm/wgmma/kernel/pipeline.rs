@@ -1,7 +1,7 @@
-//! The ring: stages in shared memory that are handed over between the producer and the warpgroups.
+//! The pipeline: stages in shared memory that are handed over between the producer and the warpgroups.
 //!
 //! ```text
-//! slot         0         1         2
+//! stage        0         1         2
 //!          ┌─────────┬─────────┬─────────┐
 //! rows     │ parts.. │ parts.. │ parts.. │    a block of each operand, with all parts of its factors
 //! columns  │ parts.. │ parts.. │ parts.. │
@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A barrier starts a new phase when all have arrived. A wait names the phase that must be over by its parity. A stage
-//! is filled and emptied once per round, so this is the parity of the number of completed rounds. The producer waits
-//! for the round *before* its own, in which the stage was last read; in its first round that is a phase that counts
-//! as over.
+//! is filled and emptied once per phase of its barriers, so this is the parity of the number of times that it was used.
+//! The producer waits for the phase *before* its own, in which the stage was last read; before its first phase there
+//! is one that counts as over.
 //!
 //! Where taps share runs of pixels, the memory of the rows is a separate ring of runs. The run of a step is free
 //! whenever its stage is ([`Walk::runs`](super::super::walk::Walk::runs)), and needs no barriers of its own. Resident
@@ -27,7 +27,7 @@ use cubecl::wgmma::MatrixDescriptor;
 use super::form::Form;
 
 #[derive(CubeType)]
-pub(super) struct Ring<E: Float> {
+pub(super) struct Pipeline<E: Float> {
     pub(super) rows: Shared<[E]>,
     pub(super) columns: Shared<[E]>,
     pub(super) full: Barriers,
@@ -41,23 +41,23 @@ pub(super) fn memory<E: Float>(#[comptime] elements: u32) -> Shared<[E]> {
 }
 
 #[cube]
-impl<E: Float> Ring<E> {
+impl<E: Float> Pipeline<E> {
     /// Makes the producer wait until a stage has been read. Returns the stage's full barrier, which must then be given
     /// the number of bytes to wait for.
-    pub(super) fn wait_empty(&self, turn: Turn) -> Barrier {
-        let round_before = turn.round ^ 1u32;
-        barrier_of(&self.empty, turn.slot).wait_parity(round_before);
-        barrier_of(&self.full, turn.slot)
+    pub(super) fn wait_empty(&self, state: PipelineState) -> Barrier {
+        let phase_before = state.phase ^ 1u32;
+        barrier_of(&self.empty, state.stage).wait_parity(phase_before);
+        barrier_of(&self.full, state.stage)
     }
 
     /// Makes a warp wait until a stage is full.
-    pub(super) fn wait_full(&self, turn: Turn) {
-        barrier_of(&self.full, turn.slot).wait_parity(turn.round);
+    pub(super) fn wait_full(&self, state: PipelineState) {
+        barrier_of(&self.full, state.stage).wait_parity(state.phase);
     }
 
     /// Releases a stage, if this unit acts for its warp.
-    pub(super) fn release(&self, slot: u32, leads: bool) {
-        let barrier = barrier_of(&self.empty, slot);
+    pub(super) fn release(&self, stage: u32, leads: bool) {
+        let barrier = barrier_of(&self.empty, stage);
         if leads {
             barrier.arrive();
         }
@@ -89,40 +89,40 @@ impl<E: Float> Ring<E> {
     }
 }
 
-/// The position of a role in the ring.
+/// The stage that a role is at, and the phase of its barriers.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(super) struct Turn {
-    pub(super) slot: u32,
-    /// The parity of the number of completed rounds.
-    round: u32,
+pub(super) struct PipelineState {
+    pub(super) stage: u32,
+    /// The parity of the number of times that the stage was used before.
+    phase: u32,
 }
 
 #[cube]
-impl Turn {
-    pub(super) fn first() -> Turn {
-        Turn { slot: 0u32.runtime(), round: 0u32.runtime() }
+impl PipelineState {
+    pub(super) fn first() -> PipelineState {
+        PipelineState { stage: 0u32.runtime(), phase: 0u32.runtime() }
     }
 
     pub(super) fn advance(&mut self, #[comptime] stages: u32) {
-        self.slot = following(self.slot, stages);
-        self.round = select(self.slot == 0, self.round ^ 1u32, self.round);
+        self.stage = following(self.stage, stages);
+        self.phase = select(self.stage == 0, self.phase ^ 1u32, self.phase);
     }
 }
 
 /// The place of the columns of a step.
 #[cube]
-pub(super) fn columns_place(step: u32, turn: Turn, #[comptime] form: Form) -> u32 {
+pub(super) fn columns_place(step: u32, state: PipelineState, #[comptime] form: Form) -> u32 {
     if comptime!(form.resident > 1) {
         step
     } else if comptime!(form.resident == 1) {
         0u32.runtime()
     } else {
-        turn.slot
+        state.stage
     }
 }
 
-/// The next place in a ring.
+/// The next place in a ring of places.
 #[cube]
 pub(super) fn following(slot: u32, #[comptime] places: u32) -> u32 {
     let next = slot + 1;

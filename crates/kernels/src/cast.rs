@@ -1,0 +1,103 @@
+//! Conversions of elements from one type to another, each rounded once.
+
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use windowpane_geometry::DType;
+
+use crate::cube::buffers::{self, BufferError, Given};
+use crate::cube::convert::{Widening, elem, narrow, round, widen};
+use crate::cube::unit::{plain_grid, unit_position, widest_lanes};
+use crate::device::{Capabilities, Target};
+
+/// Whether [`cast`] converts from one type to another on a device: floats of up to 32 bits to each other, and integers of
+/// up to 16 bits to them. All of these numbers are exact in f32.
+pub fn casts(device: &Capabilities, from: DType, to: DType) -> bool {
+    let is_float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+    let is_narrow = !from.is_float() && from != DType::I32 && !device.packs(from);
+    (is_float(from) || is_narrow) && is_float(to)
+}
+
+/// Converts `elements` of the type `from` in one buffer to the type `to` in another, where the device
+/// [can](casts).
+///
+/// The launch is asynchronous.
+pub fn cast(
+    target: Target<'_>,
+    [from, to]: [DType; 2],
+    input: &Handle,
+    output: &Handle,
+    elements: usize,
+) -> Result<(), BufferError> {
+    let Target { client, device } = target;
+    let given = |name, handle, dtype| Given { name, handle, dtype, elements };
+    let read = [given("the input", input, from)];
+    buffers::check(device, &read, &[given("the output", output, to)])?;
+    if elements == 0 {
+        return Ok(());
+    }
+    let lanes = widest_lanes(device, from.size().max(to.size()), elements);
+    let vectors = elements / lanes;
+    let contiguous = device.cores.is_some();
+    let (cubes, units) = plain_grid(target, vectors);
+    let form = CastForm {
+        widening: Widening::of_sums(from, contiguous, device),
+        // There a processor's own conversion would flush subnormal numbers to 0.
+        bits: to == DType::BF16 && device.fuses_conversions,
+        rounds: to == DType::BF16 && !device.rounds_bf16,
+        contiguous,
+    };
+    // SAFETY: both buffers hold `vectors`, and the kernel touches none beyond.
+    unsafe {
+        converted::launch_unchecked(
+            client,
+            cubes,
+            units,
+            lanes,
+            BufferArg::from_raw_parts(input.clone(), vectors),
+            BufferArg::from_raw_parts(output.clone(), vectors),
+            vectors as u32,
+            form,
+            elem(from),
+            elem(to),
+        );
+    }
+    Ok(())
+}
+
+/// What a conversion is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct CastForm {
+    widening: Widening,
+    /// Whether the result is the upper half of the rounded f32.
+    bits: bool,
+    /// Otherwise, whether the kernel rounds to bf16 itself.
+    rounds: bool,
+    contiguous: bool,
+}
+
+/// `S` may be an integer, which is only converted.
+#[cube(launch_unchecked)]
+fn converted<S: Float, T: Float, N: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<T, N>],
+    vectors: u32,
+    #[comptime] form: CastForm,
+    #[define(S)] _from: ElemType,
+    #[define(T)] _to: ElemType,
+) {
+    let position = unit_position(form.contiguous);
+    if position >= vectors {
+        terminate!();
+    }
+    let numbers = widen::<S, f32, N>(input[position as usize], form.widening);
+    output[position as usize] = if comptime!(form.bits) {
+        let rounded = round::<f32, f32, N>(numbers, true);
+        // The upper half of a NaN may have no bit that makes it one.
+        let nan = Vector::<f32, N>::reinterpret(
+            Vector::<u32, N>::reinterpret(numbers) | Vector::new(0x0040_0000u32),
+        );
+        narrow::<f32, T, N>(select_many(numbers.is_nan(), nan, rounded), Widening::EachBits)
+    } else {
+        round::<f32, T, N>(numbers, form.rounds)
+    };
+}

@@ -1,0 +1,487 @@
+//! The forward pass and the data gradient on a GPU, with channels last. A unit walks down some lines of results and
+//! reads each line of pixels once:
+//!
+//! ```text
+//! for each piece of LINES lines of results, each run of neighbouring rows, each vector of channels:       one unit
+//!     for each line of pixels that the piece reads:
+//!         pixels ← those that the run reads on this line
+//!         the loads of a later line are started
+//!         for each line of results that reads this line:    sums[line mod SLOTS][row] += pixel · w[tap]
+//!         the line of results whose last line of pixels this was is stored
+//! ```
+//!
+//! `SLOTS` lines of results are unfinished at any time. The loop is unrolled `SLOTS` times, after which each line has the
+//! same registers again. The weights are held in registers too, so the filters must be small.
+
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Convolution, Layout};
+
+use super::config::Config;
+use crate::conv::common::arguments::Arguments;
+use crate::conv::common::buffer::buffer;
+use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_at};
+use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, Sweep, row_point, tap_point};
+use crate::conv::common::pack::Packing;
+use crate::conv::common::run::Run;
+use crate::conv::problem::{Pass, Request, operands, results};
+use crate::cube::convert::{Widening, accumulator, elem, widen};
+use crate::cube::registers::{Registers, zeros};
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
+
+/// The most lines whose loads are in flight while a line is multiplied.
+const MOST_AHEAD: u32 = 3;
+
+/// The most registers for the sums of unfinished lines, and for weights.
+const MOST_SUMS: u32 = 112;
+const MOST_WEIGHTS: u32 = 20;
+
+/// The compile-time options of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    pub(super) along: Run,
+    /// The taps along the height, and the lines of pixels from one line of results to the next.
+    pub(super) taps: u32,
+    pub(super) step: u32,
+    /// The lines whose loads are in flight while a line is multiplied. The number divides the lines of pixels of an
+    /// unrolled iteration, so that each buffer is filled again at the place where it was read: moving a register would
+    /// wait for its load.
+    ahead: u32,
+    /// Whether later taps read earlier lines.
+    up: bool,
+    /// Whether the last run of a line has fewer rows.
+    partial: bool,
+    widening: Widening,
+    gather: GatherForm,
+    epilogue: EpilogueForm,
+}
+
+impl Form {
+    /// The form of one product of a pass; none where lines of results have no lines of pixels in common, or where sums and
+    /// weights take too many registers.
+    pub(super) fn new(
+        conv: &Convolution,
+        request: Request,
+        config: Config,
+        gather: &Gather,
+        epilogue: EpilogueForm,
+        device: &Capabilities,
+    ) -> Option<Self> {
+        let Request { pass, dtype, .. } = request;
+        let [depth, height, width] = gather.axes;
+        let walks = device.cores.is_none()
+            && conv.layout() == Layout::ChannelsLast
+            && conv.grid().rank() > 1
+            && height.taps > height.step
+            && depth.taps == 1
+            && width.taps > 0
+            && height.tap_step.abs() == 1;
+        let along = Run::new(config.rows, &width);
+        let taps = height.taps as u32;
+        let lanes = config.lanes.saturating_mul((accumulator(dtype).size() / 4) as u32);
+        let weights = taps.saturating_mul(along.taps).saturating_mul(lanes);
+        let mut form = Self {
+            along,
+            taps,
+            step: height.step as u32,
+            ahead: 1,
+            up: height.tap_step < 0,
+            partial: !width.rows.is_multiple_of(config.rows as usize),
+            widening: Widening::of_sums(dtype, false, device),
+            gather: GatherForm::new(conv, pass),
+            epilogue,
+        };
+        let lines = form.slots().saturating_mul(form.step);
+        form.ahead = (1..=MOST_AHEAD).rev().find(|ahead| lines.is_multiple_of(*ahead)).unwrap_or(1);
+        let sums = form.slots().saturating_mul(config.rows).saturating_mul(lanes);
+        (walks && sums <= MOST_SUMS && weights <= MOST_WEIGHTS).then_some(form)
+    }
+
+    /// The lines of results that read the same line of pixels.
+    pub(super) fn slots(&self) -> u32 {
+        self.taps.div_ceil(self.step)
+    }
+
+    /// The slot of the line that is `before` lines before the one in slot `i`.
+    fn slot(&self, i: u32, before: u32) -> u32 {
+        (i + self.slots() - before) % self.slots()
+    }
+
+    /// The number of vectors of pixels of a line.
+    pub(super) fn pixels(&self) -> u32 {
+        self.along.pixels().1
+    }
+
+    /// The register of pixel `p` of the line in a buffer.
+    fn pixel(&self, buffer: u32, p: u32) -> usize {
+        (buffer * self.pixels() + p) as usize
+    }
+
+    /// The weight of tap `t` of a line of taps.
+    fn weight(&self, tap: u32, t: u32) -> usize {
+        (tap * self.along.taps + t) as usize
+    }
+
+    /// The sum of row `r` of the line in a slot.
+    fn sum(&self, slot: u32, r: u32) -> usize {
+        (slot * self.along.rows + r) as usize
+    }
+}
+
+/// Whether a pass walks down lines: each of its products does that has any terms.
+pub(super) fn rolls(
+    conv: &Convolution,
+    request: Request,
+    config: Config,
+    device: &Capabilities,
+) -> bool {
+    let form = Epilogue::NONE.form(request.dtype);
+    Gather::all(conv, request.pass)
+        .filter(|gather| gather.terms(conv) > 0)
+        .all(|gather| Form::new(conv, request, config, &gather, form, device).is_some())
+}
+
+/// The packed filters: the weights of all channels beside each other, tap by tap.
+pub(super) fn packing(conv: &Convolution, pass: Pass) -> Packing {
+    Packing::beside(conv, pass, conv.input().channels())
+}
+
+/// The units of a cube. There are few, because each uses many registers.
+pub(super) const UNITS: u32 = 64;
+
+/// The pieces of a launch: the number of units, of vectors of channels, of runs along a line and of pieces of lines.
+pub(super) struct Pieces {
+    pub(super) units: usize,
+    vectors: usize,
+    runs: usize,
+    pieces: usize,
+}
+
+impl Pieces {
+    pub(super) fn new(
+        conv: &Convolution,
+        config: Config,
+        [depth, height, width]: [Sweep; AXES],
+    ) -> Self {
+        let vectors = conv.input().channels() / config.lanes as usize;
+        let runs = width.rows.div_ceil(config.rows as usize);
+        let pieces = height.rows.div_ceil(config.lines as usize);
+        let units = conv.input().batch() * depth.rows * pieces * runs * vectors;
+        Self { units, vectors, runs, pieces }
+    }
+}
+
+/// The numbers of a launch, besides those of the gather.
+#[derive(CubeType, CubeLaunch)]
+struct RollingArgs {
+    units: u32,
+    vectors: FastDivmod<u32>,
+    runs: FastDivmod<u32>,
+    pieces: FastDivmod<u32>,
+    /// The lines of a piece, all lines, and the rows of a line.
+    lines: u32,
+    height: u32,
+    width: u32,
+}
+
+/// Launches one product of a pass.
+pub(super) fn launch(
+    arguments: &Arguments<'_>,
+    config: Config,
+    gather: &Gather,
+    form: Form,
+    packed: &Handle,
+) {
+    let Arguments { client, conv, epilogue, .. } = *arguments;
+    let (pass, dtype) = (arguments.request.pass, arguments.request.dtype);
+    let ([a, _], out) = (arguments.operands, arguments.out);
+    let lanes = config.lanes as usize;
+    let packing = packing(conv, pass);
+    let ([inputs, _], results) = (operands(conv, pass), results(conv, pass));
+    let Pieces { units, vectors, runs, pieces } = Pieces::new(conv, config, gather.axes);
+    let [_, height, width] = gather.axes;
+    let (cubes, dim) = grid(client, arguments.units, units);
+    // SAFETY: pixels outside are not read, and results past the last are not stored.
+    unsafe {
+        depthwise_rolling::launch_unchecked(
+            client,
+            cubes,
+            dim,
+            lanes,
+            buffer(a, inputs / lanes),
+            buffer(packed, packing.elements() / lanes),
+            epilogue.args(conv.input().channels(), results, lanes),
+            buffer(out, results / lanes),
+            gather.args(conv, &packing.steps()),
+            RollingArgsLaunch::new(
+                units as u32,
+                vectors as u32,
+                runs as u32,
+                pieces as u32,
+                config.lines,
+                height.rows as u32,
+                width.rows as u32,
+            ),
+            form,
+            elem(dtype),
+            elem(accumulator(dtype)),
+        )
+    }
+}
+
+/// What a unit reads and where.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Column {
+    /// The offset of the sample's channels in the pixels, and in the weights.
+    plane: u32,
+    weights: u32,
+    /// The first line and the first pixel that are read, and the number of lines.
+    top: i32,
+    start: i32,
+    read: u32,
+    /// The number of lines of the image; none if the depth is outside.
+    extent: u32,
+    /// The lines of results, the first of which has its first result at `first`, and the results of each.
+    lines: u32,
+    first: u32,
+    rows: u32,
+    vector: u32,
+}
+
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
+fn depthwise_rolling<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    packed: &[Vector<A, N>],
+    epilogue: &EpilogueArgs<S, N>,
+    out: &mut [Vector<S, N>],
+    gather: &GatherArgs,
+    block: &RollingArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let i = ABSOLUTE_POS as u32;
+    if i >= block.units {
+        terminate!();
+    }
+    let (rest, vector) = block.vectors.div_mod(i);
+    let (rest, run) = block.runs.div_mod(rest);
+    let (outer, piece) = block.pieces.div_mod(rest);
+    let line = piece * block.lines;
+    let along = run * comptime!(form.along.rows);
+    let row = row_point(gather, (outer * block.height + line) * block.width + along, form.gather);
+    let channel = vector * N::value() as u32;
+    let reach = if comptime!(form.up) { comptime!(form.taps as i32 - 1) } else { 0 };
+    let start = row.width + comptime!(form.along.pixels().0);
+    let lines = min(block.lines, block.height - line);
+    let inside = row.depth >= 0 && row.depth < gather.depth.extent;
+    let depth = select(inside, row.depth, 0i32) * gather.depth.a_step;
+    let column = Column {
+        plane: (row.a + channel * gather.a_group + depth as u32) / N::value() as u32,
+        weights: channel,
+        top: row.height - reach,
+        start,
+        read: (lines - 1) * comptime!(form.step) + comptime!(form.taps),
+        extent: select(inside, gather.height.extent, 0i32) as u32,
+        lines,
+        first: (row.other + channel * gather.out_group) / N::value() as u32,
+        rows: block.width - along,
+        vector,
+    };
+    let whole =
+        column.start >= 0 && column.start + comptime!(form.pixels() as i32) <= gather.width.extent;
+    if whole {
+        walk::<S, A, N>(a, packed, epilogue, out, gather, &column, false, form);
+    } else {
+        walk::<S, A, N>(a, packed, epilogue, out, gather, &column, true, form);
+    }
+}
+
+/// Computes the results of a unit.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn walk<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    packed: &[Vector<A, N>],
+    epilogue: &EpilogueArgs<S, N>,
+    out: &mut [Vector<S, N>],
+    gather: &GatherArgs,
+    column: &Column,
+    #[comptime] clipped: bool,
+    #[comptime] form: Form,
+) {
+    let weights = weights_of::<A, N>(packed, gather, column, form);
+    let sums = zeros::<A, N>(comptime!(form.slots() * form.along.rows));
+    let ahead = zeros::<S, N>(comptime!(form.ahead * form.pixels()));
+    #[unroll]
+    for y in 0..form.ahead {
+        load::<S, N>(a, gather, column, y.runtime(), &ahead, y, clipped, form);
+    }
+    let end = column.lines + comptime!(form.slots() - 1);
+    let mut first = column.first;
+    let mut newest = 0u32;
+    while newest < end {
+        #[unroll]
+        for i in 0..form.slots() {
+            // Line `newest + i` of the results begins here.
+            if newest + i < end {
+                #[unroll]
+                for j in 0..form.step {
+                    let buffer = comptime!((i * form.step + j) % form.ahead);
+                    let pixels = widened::<S, A, N>(&ahead, buffer, form);
+                    let y = (newest + i) * comptime!(form.step) + comptime!(j + form.ahead);
+                    load::<S, N>(a, gather, column, y, &ahead, buffer, clipped, form);
+                    add_line::<A, N>(&weights, &pixels, &sums, i, j, form);
+                }
+                // The first lines that end are those before the piece.
+                if newest + i >= comptime!(form.slots() - 1) {
+                    store::<S, A, N>(epilogue, out, gather, column, &sums, first, i, form);
+                    first += gather.height.out_step / N::value() as u32;
+                }
+            }
+        }
+        newest += comptime!(form.slots());
+    }
+}
+
+/// The weights, line of taps by line of taps in the order in which a line of results reads lines of pixels.
+#[cube]
+fn weights_of<A: Float, N: Size>(
+    packed: &[Vector<A, N>],
+    gather: &GatherArgs,
+    column: &Column,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
+    let mut weights = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for tap in 0..form.taps {
+        let th = comptime!(if form.up { form.taps - 1 - tap } else { tap });
+        #[unroll]
+        for t in 0..form.along.taps {
+            let tap = tap_point(gather, 0u32, th.runtime(), t.runtime());
+            weights.push(packed[((column.weights + tap.other) / N::value() as u32) as usize]);
+        }
+    }
+    weights
+}
+
+/// Starts the loads of the pixels of the unit's line `y` into a buffer; zeros for those outside.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn load<S: Float, N: Size>(
+    a: &[Vector<S, N>],
+    gather: &GatherArgs,
+    column: &Column,
+    y: u32,
+    ahead: &Registers<S, N>,
+    #[comptime] buffer: u32,
+    #[comptime] clipped: bool,
+    #[comptime] form: Form,
+) {
+    #[unroll]
+    for p in 0..form.pixels() {
+        ahead.index(comptime!(form.pixel(buffer, p))).store(Vector::new(S::from_int(0)));
+    }
+    let h = column.top + y as i32;
+    // As an unsigned number, a negative coordinate is larger than every extent.
+    if (h as u32) < column.extent && y < column.read {
+        let lanes = N::value() as u32;
+        let step = gather.width.a_step as u32 / lanes;
+        // The first pixel may lie before the line; then the sum wraps, and those before the line are not read.
+        let line = column.plane + (h * gather.height.a_step) as u32 / lanes;
+        let line = line + column.start as u32 * step;
+        #[unroll]
+        for p in 0..form.pixels() {
+            if comptime!(form.along.is_read(p)) {
+                let x = column.start + p as i32;
+                if comptime!(!clipped) || (x as u32) < gather.width.extent as u32 {
+                    let pixel = a[(line + p * step) as usize];
+                    ahead.index(comptime!(form.pixel(buffer, p))).store(pixel);
+                }
+            }
+        }
+    }
+}
+
+/// The loaded pixels of the line in a buffer, in the type of the sums.
+#[cube]
+fn widened<S: Float, A: Float, N: Size>(
+    ahead: &Registers<S, N>,
+    #[comptime] buffer: u32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
+    let mut pixels = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for p in 0..form.pixels() {
+        let pixel = ahead.index(comptime!(form.pixel(buffer, p))).read();
+        pixels.push(widen::<S, A, N>(pixel, form.widening));
+    }
+    pixels
+}
+
+/// Adds the products of a line of pixels: the `j`-th of those at which the line of results in slot `i` begins. Lines
+/// before and after the piece are computed too, and not stored.
+#[cube]
+fn add_line<A: Float, N: Size>(
+    weights: &Sequence<Vector<A, N>>,
+    pixels: &Sequence<Vector<A, N>>,
+    sums: &Registers<A, N>,
+    #[comptime] i: u32,
+    #[comptime] j: u32,
+    #[comptime] form: Form,
+) {
+    #[unroll]
+    for p in 0..form.pixels() {
+        if comptime!(form.along.is_read(p)) {
+            let pixel = *pixels.index(comptime!(p as usize));
+            #[unroll]
+            for before in 0..form.slots() {
+                #[unroll]
+                for t in 0..form.along.taps {
+                    #[unroll]
+                    for r in 0..form.along.rows {
+                        let tap = comptime!(before * form.step + j);
+                        if comptime!(tap < form.taps && form.along.pixel(r, t) == p) {
+                            let sum = sums.index(comptime!(form.sum(form.slot(i, before), r)));
+                            let weight = *weights.index(comptime!(form.weight(tap, t)));
+                            if comptime!(tap == 0 && form.along.is_first(r, p)) {
+                                sum.store(fma(pixel, weight, Vector::new(A::from_int(0))));
+                            } else {
+                                sum.store(fma(pixel, weight, sum.read()));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Stores a finished line of results, the one in the slot after `i`.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn store<S: Float, A: Float, N: Size>(
+    epilogue: &EpilogueArgs<S, N>,
+    out: &mut [Vector<S, N>],
+    gather: &GatherArgs,
+    column: &Column,
+    sums: &Registers<A, N>,
+    first: u32,
+    #[comptime] i: u32,
+    #[comptime] form: Form,
+) {
+    let slot = comptime!(form.slot(i, form.slots() - 1));
+    #[unroll]
+    for r in 0..form.along.rows {
+        let sum = sums.index(comptime!(form.sum(slot, r)));
+        if comptime!(!form.partial) || r < column.rows {
+            let at = first + r * (gather.width.out_step / N::value() as u32);
+            out[at as usize] =
+                finish_at::<S, A, N>(epilogue, sum.read(), column.vector, at, form.epilogue);
+        }
+    }
+}

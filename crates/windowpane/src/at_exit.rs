@@ -1,0 +1,87 @@
+//! The end of a program that has not waited for its last work on the CPU.
+//!
+//! CubeCL's CPU runtime compiles kernels with LLVM on a thread of its own. A process that ends destroys LLVM's static data
+//! while that thread goes on, so a program that launched and returned from `main` without reading its results could
+//! crash. Functions registered with `atexit` run before the destructors of data that existed when they were registered. LLVM
+//! creates its data when it first compiles, so opening the device compiles a kernel and then registers a function that waits.
+
+use core::ffi::c_int;
+use std::sync::OnceLock;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use crate::{DType, Device};
+
+/// The longest time that the end of a program waits: far longer than a compilation takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+static CPU: OnceLock<Device> = OnceLock::new();
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+/// Makes the end of the program wait for launches on `device`, the CPU with compiled kernels.
+pub(crate) fn waits_for(device: &Device) {
+    CPU.get_or_init(|| {
+        let target = device.target().expect("the CPU with compiled kernels has a client");
+        let memory = target.client.empty(DType::F32.size());
+        // An error here appears again at the program's own first launch.
+        let _ = windowpane_kernels::fill_random(target, DType::F32, &memory, 1, 0);
+        let _ = device.wait();
+        // SAFETY: the function can be called at any time and does not unwind. If it can't be registered, the program
+        // ends as it would without.
+        unsafe { atexit(wait) };
+        device.clone()
+    });
+}
+
+/// Waits on a new thread, because CubeCL's thread-local variables of the ending thread are already destroyed.
+extern "C" fn wait() {
+    let (done, is_done) = channel();
+    let work = move || {
+        if let Some(device) = CPU.get() {
+            // The program did not ask for the result, so an error has nobody to report it to.
+            let _ = device.wait();
+        }
+        let _ = done.send(());
+    };
+    if std::thread::Builder::new().spawn(work).is_ok() {
+        let _ = is_done.recv_timeout(LIMIT);
+    }
+}
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests {
+    use std::process::Command;
+
+    use crate::{AvgPool, DType, Device, Tensor};
+
+    /// The process of the next test, which ends while its kernels are compiled. By itself it only shows that they can be
+    /// launched.
+    #[test]
+    fn kernels_are_launched() {
+        let device = Device::cpu().expect("it is built");
+        for size in 1..=3 {
+            let x = Tensor::random(&device, DType::F32, [1, 8, 8, size], 1).expect("it fits");
+            AvgPool::new([size, size]).forward(&x).expect("it is supported");
+        }
+        if std::env::var_os("WINDOWPANE_ENDS").is_some() {
+            println!("launched");
+            std::process::exit(0);
+        }
+    }
+
+    #[test]
+    fn a_program_may_end_before_its_work() {
+        for _ in 0..8 {
+            let mut command = Command::new(std::env::current_exe().expect("the test has a path"));
+            command.args(["--exact", "at_exit::tests::kernels_are_launched", "--nocapture"]);
+            let output = command.env("WINDOWPANE_ENDS", "yes").output().expect("the test runs");
+            let [out, err] =
+                [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+            let ended = output.status.success() && out.contains("launched");
+            assert!(ended, "{}\n{out}\n{err}", output.status);
+        }
+    }
+}
