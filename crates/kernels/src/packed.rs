@@ -17,15 +17,11 @@ use windowpane_geometry::DType;
 
 use crate::cube::unit::plain_grid;
 use crate::device::Target;
+use crate::device::dtype::{lanes, words};
 
-/// The elements in a word.
-fn lanes(dtype: DType) -> usize {
-    size_of::<u32>() / dtype.size()
-}
-
-/// The words of `elements` packed elements.
-pub(crate) fn words(dtype: DType, elements: usize) -> usize {
-    elements.div_ceil(lanes(dtype))
+/// The bits of an element.
+fn bits(dtype: DType) -> u32 {
+    8 * dtype.size() as u32
 }
 
 /// The bytes of the `i32` copy of `elements` packed elements, in whole vectors.
@@ -72,6 +68,7 @@ fn unpack(target: Target<'_>, dtype: DType, from: &Handle, elements: usize) -> H
                 BufferArg::from_raw_parts(from.clone(), words),
                 BufferArg::from_raw_parts(to.clone(), words),
                 words as u32,
+                bits(dtype),
                 matches!(dtype, DType::I8 | DType::I16),
             );
         }
@@ -99,6 +96,7 @@ pub(crate) fn pack(target: Target<'_>, dtype: DType, from: &Handle, to: &Handle,
             words as u32,
             least,
             most,
+            bits(dtype),
         );
     }
 }
@@ -108,6 +106,7 @@ fn unpacked<N: Size>(
     source: &[u32],
     target: &mut [Vector<i32, N>],
     words: u32,
+    #[comptime] bits: u32,
     #[comptime] signed: bool,
 ) {
     let position = ABSOLUTE_POS as u32;
@@ -116,8 +115,8 @@ fn unpacked<N: Size>(
         let mut elements = Vector::<i32, N>::new(0i32);
         #[unroll]
         for lane in 0..N::value() {
-            let below = comptime!(32 - 32 / N::value() as u32);
-            let above = comptime!(below - 32 / N::value() as u32 * lane as u32);
+            let below = comptime!(32 - bits);
+            let above = comptime!(below - bits * lane as u32);
             // The element in the highest bits, whose sign is then the word's.
             let high = word << above;
             let element = if comptime!(signed) {
@@ -138,6 +137,7 @@ fn packed<N: Size>(
     words: u32,
     least: i32,
     most: i32,
+    #[comptime] bits: u32,
 ) {
     let position = ABSOLUTE_POS as u32;
     if position < words {
@@ -145,7 +145,6 @@ fn packed<N: Size>(
         let mut word = 0u32;
         #[unroll]
         for lane in 0..N::value() {
-            let bits = comptime!(32 / N::value() as u32);
             let below = comptime!(bits * lane as u32);
             let element = max(min(elements.extract(lane), most), least);
             word |= (u32::reinterpret(element) & comptime!((1u32 << bits) - 1)) << below;

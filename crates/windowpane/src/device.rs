@@ -270,8 +270,8 @@ impl Device {
         true
     }
 
-    /// Whether kernels of the device have no such type, so that its tensors are stored as packed words: integers of 8 and 16 bits with
-    /// WGSL, for example.
+    /// Whether kernels of the device have no such type, so that its tensors are stored as packed words: integers of 8 and
+    /// 16 bits with WGSL, for example.
     #[cfg(feature = "kernels")]
     pub(crate) fn packs(&self, dtype: DType) -> bool {
         self.capabilities().is_some_and(|device| device.packs(dtype))

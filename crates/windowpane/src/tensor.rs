@@ -449,9 +449,8 @@ impl Tensor {
 
     /// The same numbers in another type, each rounded once; integer types clamp.
     ///
-    /// f32, f16 and bf16 are converted to each other on the device, and so are integers of up to 16 bits to these, unless the
-    /// device packs them.
-    /// Other conversions read the tensor and happen on the host.
+    /// f32, f16 and bf16 are converted to each other on the device, and so are integers of up to 16 bits to these, unless
+    /// the device packs them. Other conversions read the tensor and happen on the host.
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         if dtype == self.dtype {
             return Ok(self.clone());

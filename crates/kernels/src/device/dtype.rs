@@ -28,3 +28,13 @@ pub(crate) fn accumulator(dtype: DType) -> DType {
         _ => DType::I32,
     }
 }
+
+/// The elements in a word of 32 bits, if the type is packed.
+pub(crate) fn lanes(dtype: DType) -> usize {
+    size_of::<u32>() / dtype.size()
+}
+
+/// The words of `elements` packed elements.
+pub(crate) fn words(dtype: DType, elements: usize) -> usize {
+    elements.div_ceil(lanes(dtype))
+}

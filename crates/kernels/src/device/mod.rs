@@ -14,7 +14,7 @@ pub mod profiles;
 pub(crate) mod recorded;
 mod speeds;
 
-use dtype::{accumulator, elem};
+use dtype::{accumulator, elem, words};
 pub use speeds::Speeds;
 
 /// The capabilities of a device, as far as plans need them.
@@ -218,7 +218,7 @@ impl Capabilities {
     /// The bytes of a buffer for a tensor.
     pub fn buffer_size(&self, dtype: DType, elements: usize) -> usize {
         match self.packs(dtype) {
-            true => crate::packed::words(dtype, elements).saturating_mul(size_of::<u32>()),
+            true => words(dtype, elements).saturating_mul(size_of::<u32>()),
             false => elements.saturating_mul(dtype.size()),
         }
     }

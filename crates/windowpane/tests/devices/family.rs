@@ -66,10 +66,10 @@ on_every_device! {
     }
 }
 
-/// Every number of an 8-bit type is kept, in tensors of any length, on devices that store four of them in a word too:
-/// copied in and out, filled, changed in layout, pooled with empty windows, and unpooled.
+/// Numbers of all sizes of a narrow type are kept, in tensors of any length, on devices that store several of them in a
+/// word too: copied in and out, filled, changed in layout, pooled with empty windows, and unpooled.
 #[test]
-fn eight_bits_are_whole_on_every_device() {
+fn narrow_integers_are_whole_on_every_device() {
     fn check<T: Element>(device: &Device, all: &[T; 256]) {
         let name = format!("{device} {}", T::DTYPE);
         let host = Device::host();
@@ -119,10 +119,13 @@ fn eight_bits_are_whole_on_every_device() {
         assert!(MaxPool::new([2]).forward(&empty).unwrap().is_empty(), "{name}");
     }
     for device in Device::all() {
-        let has = [DType::U8, DType::I8].map(|dtype| device.supports(dtype));
-        assert_eq!(has, [true; 2], "{device}: every backend has 8-bit integers");
+        let narrow = [DType::U8, DType::I8, DType::U16, DType::I16];
+        let has = narrow.map(|dtype| device.supports(dtype));
+        assert_eq!(has, [true; 4], "{device}: every backend has integers of 8 and 16 bits");
         check::<u8>(&device, &core::array::from_fn(|n| n as u8));
         check::<i8>(&device, &core::array::from_fn(|n| n as u8 as i8));
+        check::<u16>(&device, &core::array::from_fn(|n| n as u16 * 257));
+        check::<i16>(&device, &core::array::from_fn(|n| (n as u16 * 257) as i16));
     }
 }
 
@@ -136,9 +139,11 @@ fn plans_of_packed_tensors_say_so() {
         assert!(!says(DType::I32), "{device}");
         assert_eq!(says(DType::U8), device.backend() == windowpane::Backend::Wgpu, "{device}");
         if says(DType::U8) {
-            // 243 elements in and 48 out, in whole vectors of four `i32`.
+            // 243 elements in and 48 out, in whole vectors of four or two `i32`.
             let own = plan(DType::I32).workspace();
-            assert_eq!(plan(DType::U8).workspace(), own + 4 * (244 + 48), "{device}");
+            for dtype in [DType::U8, DType::U16] {
+                assert_eq!(plan(dtype).workspace(), own + 4 * (244 + 48), "{device}");
+            }
         }
     }
 }

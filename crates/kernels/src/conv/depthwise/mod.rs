@@ -51,6 +51,7 @@ mod form;
 mod kernel;
 mod lines;
 mod rolling;
+mod walk;
 
 pub use config::Config;
 use form::Form;
