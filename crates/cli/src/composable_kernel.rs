@@ -314,6 +314,9 @@ fn difference<T: Comparable>(
             let expected = extremum(Extremum::Min, Algorithm::Direct, pooling, &x);
             element::first_other(&y, &expected)
         }
+        Operator::Average(_, divisor) if !T::DTYPE.is_float() => {
+            element::first_other(&y, &direct::average(pooling, divisor, &x))
+        }
         Operator::Average(_, divisor) => {
             element::first_far(&y, &direct::average_totals(pooling, divisor, &x))
         }

@@ -371,7 +371,7 @@ fn bad_input_is_refused_in_one_line() {
         ("a flag of the third axis", &["pool2d", "-Sz", "2"], 2, "-Sz"),
         ("more samples than memory", &["pool2d", "-N", "100000000000"], 1, "memory"),
         ("more samples than numbers", &["pool2d", "-N", &huge], 1, "elements"),
-        ("an average of bytes", &["pool2d", "--op", "avg", "--dtype", "u8"], 1, "u8"),
+        ("an average of words", &["pool2d", "--op", "avg", "--dtype", "i32"], 1, "i32"),
         ("no such command", &["pool4d"], 2, "pool4d"),
     ];
     for (what, arguments, code, saying) in table {

@@ -138,20 +138,21 @@ fn an_impossible_tile_is_refused_by_its_limit() {
         Plan::new(&conv, request, options, device).unwrap_err().to_string()
     };
     for request in [F32, BF16, TF32] {
-        assert!(refused("block_m=100", request, &GPU).contains("block_m=100 was asked"));
-        assert!(refused("block_n=4096", request, &GPU).contains("block_n=4096 was asked"));
-        assert!(refused("block_k=5", request, &GPU).contains("block_k=5 was asked"));
-        assert!(refused("ratio_m=64", request, &GPU).contains("ratio_m by ratio_n ask for"));
-        assert!(refused("stages=3", request, &GPU).contains("stages=3 was asked"));
+        assert!(refused("block_m=100", request, &GPU).contains("block_m=100 was requested"));
+        assert!(refused("block_n=4096", request, &GPU).contains("block_n=4096 was requested"));
+        assert!(refused("block_k=5", request, &GPU).contains("block_k=5 was requested"));
+        assert!(refused("ratio_m=64", request, &GPU).contains("accumulators per thread"));
+        assert!(refused("stages=3", request, &GPU).contains("stages=3 was requested"));
         assert!(
-            refused("elems_per_thread=3", request, &GPU).contains("elems_per_thread=3 was asked")
+            refused("elems_per_thread=3", request, &GPU)
+                .contains("elems_per_thread=3 was requested")
         );
         assert!(refused("elems_per_thread=64", request, &GPU).contains("power of two"));
         assert!(refused("block_m=256,block_n=256,block_k=128", request, &GPU).contains("49152"));
     }
     let units = refused("ratio_m=1,ratio_n=1,block_m=256,block_n=256,block_k=8", F32, &GPU);
     assert!(units.contains("4096 units"), "{units}");
-    assert!(refused("block_m=7", F32, &PROCESSOR).contains("block_m=7 was asked"));
+    assert!(refused("block_m=7", F32, &PROCESSOR).contains("block_m=7 was requested"));
     // Numbers that follow from others need not be requested.
     let rows = |text: &str| {
         let options = PlanOptions {
@@ -162,8 +163,8 @@ fn an_impossible_tile_is_refused_by_its_limit() {
         Plan::new(&conv, F32, options, &PROCESSOR).map(|plan| plan.tile().unwrap().block_m)
     };
     assert_eq!([rows("ratio_m=3"), rows("ratio_m=3,block_m=3")], [Ok(3), Ok(3)]);
-    assert!(refused("ratio_m=3,block_m=6", F32, &PROCESSOR).contains("block_m=6 was asked"));
-    assert!(refused("ratio_m=1000", F32, &PROCESSOR).contains("ratio_m by ratio_n ask for"));
+    assert!(refused("ratio_m=3,block_m=6", F32, &PROCESSOR).contains("block_m=6 was requested"));
+    assert!(refused("ratio_m=1000", F32, &PROCESSOR).contains("accumulators per thread"));
     // The error names the quantity that a number must divide.
     let bands = |text: &str| {
         let algorithm = Some(Algorithm::GroupedMma);
@@ -174,7 +175,7 @@ fn an_impossible_tile_is_refused_by_its_limit() {
     assert!(
         bands("block_n=64").contains("block_n=64 was requested, which does not divide 96 channels")
     );
-    assert!(refused("block_k=2", F32, &PROCESSOR).contains("block_k=2 was asked"));
+    assert!(refused("block_k=2", F32, &PROCESSOR).contains("block_k=2 was requested"));
 }
 
 /// A search may halve a number of the tile to zero.
