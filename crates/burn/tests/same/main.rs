@@ -3,13 +3,13 @@
 //! windowpane is installed for a whole process, so each test runs itself a second time in a process that does not
 //! install it, and compares what the two have computed.
 
+#[path = "../shared/draw.rs"]
+mod draw;
 mod network;
 mod operators;
 
 use std::path::PathBuf;
 use std::process::Command;
-
-use burn::tensor::{Device, DeviceKind};
 
 /// Numbers under a name, in the order in which they were computed.
 type Numbers = Vec<(String, Vec<f32>)>;
@@ -57,11 +57,6 @@ fn read(text: &str) -> Numbers {
         (name, words.map(value).collect())
     };
     text.lines().map(line).collect()
-}
-
-/// Burn's wgpu device: real hardware if there is any, else Mesa's software Vulkan.
-fn device() -> Device {
-    Device::wgpu(DeviceKind::DefaultDevice)
 }
 
 #[test]
