@@ -124,8 +124,8 @@ pub fn adaptive_max_pool_with_indices<const D: usize>(
 ///
 /// An index is a position in the output's plane, in row-major order, as those of Burn's `max_pool2d_with_indices` are;
 /// −1 is ignored, and of several equal ones the last wins. Another index outside the plane is a mistake of the caller,
-/// which is ignored too. `output_size` is the size of the input that was pooled. The module is
-/// [`MaxUnpool2d`](super::MaxUnpool2d).
+/// which is ignored too. Indices that are not `i32` are converted. `output_size` is the size of the input that was
+/// pooled. The module is [`MaxUnpool2d`](super::MaxUnpool2d).
 ///
 /// ```
 /// use burn::tensor::{Device, DeviceKind, Tensor};

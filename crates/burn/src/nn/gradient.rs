@@ -68,7 +68,7 @@ impl Pool {
     }
 }
 
-/// What a pooling keeps for its gradient.
+/// Kept by a pooling for its gradient.
 #[derive(Clone, Debug)]
 struct Saved {
     pool: Pool,

@@ -1,13 +1,13 @@
 //! Poolings that Burn lacks, as modules and functions like Burn's own, with gradients.
 //!
-//! | one axis, two, three | its function | what it gives | gradient |
+//! | modules | function | result | gradient |
 //! |---|---|---|---|
-//! | [`LpPool1d`], [`LpPool2d`], [`LpPool3d`] | [`lp_pool`] | the norm of each window | yes |
-//! | [`SumPool1d`], [`SumPool2d`], [`SumPool3d`] | [`sum_pool`] | the sum of each window | yes |
-//! | [`MinPool1d`], [`MinPool2d`], [`MinPool3d`] | [`min_pool`] | the smallest number of each window | yes |
-//! | [`MedianPool1d`], [`MedianPool2d`], [`MedianPool3d`] | [`median_pool`] | the middle number of each window | no |
-//! | [`AdaptiveMaxPool1d`], [`AdaptiveMaxPool2d`], [`AdaptiveMaxPool3d`] | [`adaptive_max_pool`] | maxima, as many as asked for | yes |
-//! | [`MaxUnpool1d`], [`MaxUnpool2d`], [`MaxUnpool3d`] | [`max_unpool`] | maxima at the positions they came from, among zeros | yes |
+//! | [`LpPool1d`], [`LpPool2d`], [`LpPool3d`] | [`lp_pool`] | norms | yes |
+//! | [`SumPool1d`], [`SumPool2d`], [`SumPool3d`] | [`sum_pool`] | sums | yes |
+//! | [`MinPool1d`], [`MinPool2d`], [`MinPool3d`] | [`min_pool`] | minima | yes |
+//! | [`MedianPool1d`], [`MedianPool2d`], [`MedianPool3d`] | [`median_pool`] | medians | no |
+//! | [`AdaptiveMaxPool1d`], [`AdaptiveMaxPool2d`], [`AdaptiveMaxPool3d`] | [`adaptive_max_pool`] | maxima | yes |
+//! | [`MaxUnpool1d`], [`MaxUnpool2d`], [`MaxUnpool3d`] | [`max_unpool`] | maxima at their positions, and zeros | yes |
 //!
 //! A module is configured as Burn's own are; a function takes a [`Window`], and tensors with any number of axes. They
 //! need no [`install`](crate::install).

@@ -201,7 +201,7 @@ forward!(MedianPool1d, 3, median_pool);
 forward!(MedianPool2d, 4, median_pool);
 forward!(MedianPool3d, 5, median_pool);
 
-/// What is special to minima and to unpooling.
+/// The methods of minima and of unpooling, which have indices.
 macro_rules! with_indices {
     ($($min:ident $unpool:ident $rank:literal $size:tt),*) => {
         $(impl $min {

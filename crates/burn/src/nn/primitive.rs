@@ -28,8 +28,9 @@ pub(super) enum Floats {
     Tracked(Tracked, Strategy),
 }
 
-/// The CubeCL backend with gradients, which keeps what [`Strategy`] says.
+/// Burn's backend with gradients that computes cheap activations again.
 type Balanced = Autodiff<Cube, BalancedCheckpointing>;
+/// Burn's backend with gradients that keeps all activations.
 type Complete = Autodiff<Cube, NoCheckpointing>;
 
 impl Floats {

@@ -50,7 +50,7 @@ pub(super) enum Operator {
 }
 
 impl Operator {
-    /// What Burn's queue and logs call it.
+    /// Its name in Burn's queue and logs.
     fn name(self) -> &'static str {
         match self {
             Self::Norm(_) => "windowpane::lp_pool",

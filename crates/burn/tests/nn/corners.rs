@@ -72,7 +72,12 @@ fn gradients_are_the_same_with_checkpointing() {
     };
     let kept = gradient(device().autodiff());
     assert!(kept.iter().any(|value| *value != 0.0));
-    assert_eq!(kept, gradient(device().autodiff().gradient_checkpointing()));
+    let again = gradient(device().autodiff().gradient_checkpointing());
+    assert_eq!(kept.len(), again.len());
+    // Burn's exponential may be rounded otherwise in another kernel.
+    for (kept, again) in kept.into_iter().zip(again) {
+        assert!((kept - again).abs() <= 1e-5 * kept.abs(), "{kept} and {again}");
+    }
 }
 
 /// No gradient is computed for an input that is not tracked, and the result goes on being usable.

@@ -59,7 +59,7 @@ fn check<const D: usize>(
     let weights = Tensor::<D>::from_data(TensorData::new(dy.clone(), y.dims()), &y.device());
     let found = leaf.grad(&(y.clone() * weights).sum().backward()).expect("the leaf is tracked");
 
-    // What the gradient with respect to the input makes of the leaf is Burn's to say.
+    // Burn takes this gradient on to the leaf.
     let dx = gradient(&hosted(&dy, y.dims()));
     let [x, leaf] = input();
     let dx = Tensor::<D>::from_data(TensorData::new(numbers(&dx), dims), &x.device());

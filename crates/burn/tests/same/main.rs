@@ -5,6 +5,7 @@
 
 #[path = "../shared/draw.rs"]
 mod draw;
+mod mixed;
 mod network;
 mod operators;
 
