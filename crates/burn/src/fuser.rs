@@ -40,7 +40,7 @@ pub(crate) struct WindowFuser {
 enum Piece {
     Elementwise(Box<ElementWiseFuser>),
     /// A change of shape, by Burn's own operator, or an operator of [`nn`](crate::nn).
-    Alone,
+    Single,
     Ours(Box<OperationIr>),
 }
 
@@ -48,7 +48,7 @@ impl Piece {
     fn len(&self) -> usize {
         match self {
             Self::Elementwise(fuser) => fuser.len(),
-            Self::Alone | Self::Ours(_) => 1,
+            Self::Single | Self::Ours(_) => 1,
         }
     }
 }
@@ -92,7 +92,7 @@ impl OperationFuser<CubeOptimization> for WindowFuser {
             self.pieces.push(Piece::Ours(Box::new(operation.clone())));
         } else if !self.takes_elementwise(operation) {
             match is_view(operation) || nn::is_queued(operation) {
-                true => self.pieces.push(Piece::Alone),
+                true => self.pieces.push(Piece::Single),
                 false => self.ended = true,
             }
         }
@@ -126,7 +126,7 @@ impl OperationFuser<CubeOptimization> for WindowFuser {
         let ours = self.ours();
         let score = |piece: &Piece| match piece {
             Piece::Elementwise(fuser) => fuser.properties().score,
-            Piece::Alone => 0,
+            Piece::Single => 0,
             Piece::Ours(_) => SCORE,
         };
         let score = if ours == 0 { 0 } else { self.pieces.iter().map(score).sum() };

@@ -9,8 +9,8 @@
 //! | [`AdaptiveMaxPool1d`], [`AdaptiveMaxPool2d`], [`AdaptiveMaxPool3d`] | [`adaptive_max_pool`] | maxima | yes |
 //! | [`MaxUnpool1d`], [`MaxUnpool2d`], [`MaxUnpool3d`] | [`max_unpool`] | maxima at their positions, and zeros | yes |
 //!
-//! A module is configured as Burn's own are; a function takes a [`Window`], and tensors with any number of axes. They
-//! need no [`install`](crate::install).
+//! A module is configured as Burn's own are. A function takes a [`Window`](crate::Window), or the size of the output, and
+//! tensors with one to three axes behind samples and channels. They need no [`install`](crate::install).
 //!
 //! ```
 //! use burn::nn::PaddingConfig2d;

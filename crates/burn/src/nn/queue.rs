@@ -8,8 +8,7 @@ use burn_fusion::FusionTensor;
 use burn_fusion::stream::Operation;
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
 use windowpane::{
-    DType, Device, Layout, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, PoolPlan, Result,
-    SumPool,
+    DType, Device, Layout, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, PoolPlan, SumPool,
 };
 
 use super::refuse;
@@ -77,7 +76,7 @@ impl Operator {
         dtype: DType,
         dims: &[usize],
         layout: Layout,
-    ) -> Result<PoolPlan> {
+    ) -> windowpane::Result<PoolPlan> {
         match self {
             Self::Norm(pool) => pool.layout(layout).plan(device, dtype, dims),
             Self::NormBackward(pool) => pool.layout(layout).plan_backward(device, dtype, dims),
@@ -138,11 +137,11 @@ fn try_queue(
     operator: Operator,
     planned: &Shape,
     inputs: Vec<Queued>,
-) -> core::result::Result<(Queued, Option<Queued>), Refusal> {
+) -> Result<(Queued, Option<Queued>), Refusal> {
     let first = inputs.first().ok_or("the operator has no input")?;
     let (client, dtype) = (first.client.clone(), first.dtype);
-    // Burn's memory may have the other layout, which is known only when the queue runs; what can be computed in one
-    // layout can be in the other.
+    // Burn's memory may have the other layout, which is known only when the queue runs. If only that one is refused,
+    // the error appears where the result is read.
     let on = device(&client.device().client());
     let layout = Layout::ChannelsFirst;
     let plan = operator.plan(&on, to_dtype(dtype)?, planned, layout).map_err(refusal)?;
@@ -179,7 +178,7 @@ impl Operation<FusionCubeRuntime> for Pending {
     fn execute(
         &self,
         handles: &mut HandleContainer<CubeFusionHandle>,
-    ) -> core::result::Result<(), ExecutionError> {
+    ) -> Result<(), ExecutionError> {
         self.run(handles).map_err(|reason| {
             ExecutionError::generic(format!("{}: {reason}", self.operator.name()))
         })
@@ -187,17 +186,14 @@ impl Operation<FusionCubeRuntime> for Pending {
 }
 
 impl Pending {
-    fn run(
-        &self,
-        handles: &mut HandleContainer<CubeFusionHandle>,
-    ) -> core::result::Result<(), Refusal> {
-        let operands: core::result::Result<Vec<_>, _> =
+    fn run(&self, handles: &mut HandleContainer<CubeFusionHandle>) -> Result<(), Refusal> {
+        let operands: Result<Vec<_>, _> =
             self.inputs.iter().map(|input| Operand::new(handles, input)).collect();
         let operands: Vec<Operand> = operands?;
         let like = operands.first().ok_or("the operator has no input")?;
         let layout = layout_of(&operands.iter().collect::<Vec<_>>());
         let on = device(like.client());
-        let tensors: core::result::Result<Vec<_>, _> =
+        let tensors: Result<Vec<_>, _> =
             operands.iter().map(|operand| operand.tensor(&on, layout)).collect();
         let tensors = tensors?;
         let planned = dims(&self.planned, layout);
