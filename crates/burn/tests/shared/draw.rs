@@ -39,6 +39,7 @@ impl Draw {
     }
 
     /// An input of the given shape in one of the ways in which programs make them, and the leaf that it is made from.
+    #[allow(dead_code, reason = "not every test needs all ways")]
     pub(crate) fn input<const D: usize>(&mut self, shape: [usize; D]) -> [Tensor<D>; 2] {
         match self.between(0, 3) {
             0 => {

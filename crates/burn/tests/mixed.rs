@@ -1,4 +1,11 @@
 //! Random programs that mix operators which are replaced, modules of `windowpane_burn::nn`, and others of Burn.
+//!
+//! The only test of its process: it counts how often operators were replaced.
+
+#[path = "shared/both.rs"]
+mod both;
+#[path = "shared/draw.rs"]
+mod draw;
 
 use core::cell::Cell;
 
@@ -8,8 +15,8 @@ use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
 use burn::tensor::{Tensor, TensorData};
 use windowpane_burn::{Window, nn};
 
-use crate::draw::Draw;
-use crate::{Numbers, both};
+use both::{Numbers, both};
+use draw::Draw;
 
 const PROGRAMS: u64 = 6;
 const LAYERS: usize = 10;
@@ -72,7 +79,7 @@ fn programs_are_the_same() {
         counted.set(counts);
         numbers
     };
-    let Some([installed, plain]) = both("mixed::programs_are_the_same", compute) else { return };
+    let Some([installed, plain]) = both("programs_are_the_same", compute) else { return };
     for ((name, found), (_, expected)) in installed.iter().zip(&plain) {
         let most = expected.iter().fold(1e-3f32, |most, value| most.max(value.abs()));
         for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
