@@ -8,7 +8,7 @@
 //! - As long as any block is open, such as one with a matrix product, later operations are added also to blocks that
 //!   are closed. What is left of a block is searched again, and if the order of the pieces then has a cycle, Burn
 //!   computes everything without fusers. So ours says that it is closed, but goes on taking operations: more of ours,
-//!   element-wise ones and changes of shape.
+//!   element-wise ones, changes of shape, and those of [`nn`](crate::nn).
 
 use burn_cubecl::CubeDevice;
 use burn_cubecl::fusion::{
@@ -21,7 +21,7 @@ use burn_ir::{BaseOperationIr, OperationIr};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::count;
-use crate::{asked, run};
+use crate::{asked, nn, run};
 
 /// More than every score of Burn's own fusers, so that this one wins where it applies.
 const SCORE: u64 = 1000;
@@ -39,8 +39,8 @@ pub(crate) struct WindowFuser {
 #[derive(Clone)]
 enum Piece {
     Elementwise(Box<ElementWiseFuser>),
-    /// A change of shape, by Burn's own operator.
-    View,
+    /// A change of shape, by Burn's own operator, or an operator of [`nn`](crate::nn).
+    Single,
     Ours(Box<OperationIr>),
 }
 
@@ -48,7 +48,7 @@ impl Piece {
     fn len(&self) -> usize {
         match self {
             Self::Elementwise(fuser) => fuser.len(),
-            Self::View | Self::Ours(_) => 1,
+            Self::Single | Self::Ours(_) => 1,
         }
     }
 }
@@ -91,8 +91,8 @@ impl OperationFuser<CubeOptimization> for WindowFuser {
         if asked::read(operation).is_some() {
             self.pieces.push(Piece::Ours(Box::new(operation.clone())));
         } else if !self.takes_elementwise(operation) {
-            match is_view(operation) {
-                true => self.pieces.push(Piece::View),
+            match is_view(operation) || nn::is_queued(operation) {
+                true => self.pieces.push(Piece::Single),
                 false => self.ended = true,
             }
         }
@@ -126,7 +126,7 @@ impl OperationFuser<CubeOptimization> for WindowFuser {
         let ours = self.ours();
         let score = |piece: &Piece| match piece {
             Piece::Elementwise(fuser) => fuser.properties().score,
-            Piece::View => 0,
+            Piece::Single => 0,
             Piece::Ours(_) => SCORE,
         };
         let score = if ours == 0 { 0 } else { self.pieces.iter().map(score).sum() };
@@ -164,7 +164,7 @@ pub(crate) struct Fused {
 enum Part {
     /// In one kernel of Burn's.
     Fused(CubeOptimization),
-    /// This many, each by Burn's own operator.
+    /// This many, each as it was queued.
     Each(usize),
     /// By windowpane.
     Ours(Box<OperationIr>),

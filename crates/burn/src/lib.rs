@@ -19,6 +19,8 @@
 //! Burn must be built with its feature `fusion`, which is on by default. This crate works with every backend of Burn
 //! that is made with CubeCL, and has no features for them: the program chooses them in its dependency on Burn.
 //!
+//! Poolings that Burn lacks are modules and functions of [`nn`], which need no `install`.
+//!
 //! Where the results differ from Burn's:
 //!
 //! - A maximum over NaN is NaN; Burn ignores NaN.
@@ -33,7 +35,9 @@ mod counters;
 mod fuser;
 mod install;
 mod memory;
+pub mod nn;
 mod run;
 
 pub use counters::{Count, Counters, counters};
 pub use install::{TooLate, install};
+pub use windowpane::{Extents, Padding, Rounding, Same, Window};

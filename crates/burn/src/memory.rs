@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use burn_backend::DType as BurnType;
 use burn_cubecl::fusion::CubeFusionHandle;
 use burn_fusion::stream::Context;
-use burn_ir::TensorIr;
+use burn_ir::{HandleContainer, TensorIr};
 use cubecl::client::Client;
 use windowpane::{DType, Device, Layout, Tensor};
 
@@ -48,9 +48,16 @@ impl Operand {
         context: &Context<CubeFusionHandle>,
         tensor: &TensorIr,
     ) -> Result<Self, Refusal> {
-        let real = real(context, tensor)?;
+        Self::new(&context.handles, real(context, tensor)?)
+    }
+
+    /// The operand of a tensor with its real shape.
+    pub(crate) fn new(
+        handles: &HandleContainer<CubeFusionHandle>,
+        real: &TensorIr,
+    ) -> Result<Self, Refusal> {
         // Only looked at, never taken: Burn frees what is not read again after the operation has run.
-        let handle = context.handles.get_handle_ref(&real.id);
+        let handle = handles.get_handle_ref(&real.id);
         let handle = handle.ok_or("an earlier operation failed to make the input")?.clone();
         if handle.tiles.is_some() || handle.qparams.is_some() {
             return Err("the input is stored in tiles or quantized".into());
@@ -154,9 +161,21 @@ pub(crate) fn give(
     like: &Operand,
     made: Vec<Made<'_>>,
 ) -> Result<(), Refusal> {
-    let mut handles = Vec::new();
+    let outs: Result<Vec<_>, _> =
+        made.iter().map(|made| real(context, made.out).cloned()).collect();
+    let outs = outs?;
+    let made = made.into_iter().zip(&outs).map(|(made, out)| Made { out, ..made }).collect();
+    register(&mut context.handles, like, made)
+}
+
+/// As [`give`], for outputs with their real shapes.
+pub(crate) fn register(
+    handles: &mut HandleContainer<CubeFusionHandle>,
+    like: &Operand,
+    made: Vec<Made<'_>>,
+) -> Result<(), Refusal> {
+    let mut ready = Vec::new();
     for Made { tensor, layout, out } in made {
-        let out = real(context, out)?;
         let shape = out.shape.to_vec();
         if (tensor.dims(), tensor.dtype()) != (&*dims(&shape, layout), to_dtype(out.dtype)?) {
             let (found, dtype) = (tensor.dims(), tensor.dtype());
@@ -174,10 +193,10 @@ pub(crate) fn give(
             tiles: None,
             qparams: None,
         };
-        handles.push((out.id, handle));
+        ready.push((out.id, handle));
     }
-    for (id, handle) in handles {
-        context.handles.register_handle(id, handle);
+    for (id, handle) in ready {
+        handles.register_handle(id, handle);
     }
     Ok(())
 }

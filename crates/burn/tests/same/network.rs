@@ -11,8 +11,8 @@ use burn::optim::{GradientsParams, SgdConfig};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor, TensorData};
 
-use crate::operators::Draw;
-use crate::{Numbers, both, device};
+use crate::draw::{Draw, device};
+use crate::{Numbers, both};
 
 const STEPS: usize = 50;
 const BATCH: usize = 4;

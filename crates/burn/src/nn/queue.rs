@@ -1,0 +1,207 @@
+//! Queues operators in Burn, and computes them when Burn runs its queue.
+
+use burn::backend::ops::{FloatTensorOps, IntTensorOps};
+use burn_backend::{DType as BurnType, ExecutionError, Shape, StreamId};
+use burn_cubecl::Cube;
+use burn_cubecl::fusion::{CubeFusionHandle, FusionCubeRuntime};
+use burn_fusion::FusionTensor;
+use burn_fusion::stream::Operation;
+use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
+use windowpane::{
+    DType, Device, Layout, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, PoolPlan, SumPool,
+};
+
+use super::refuse;
+use crate::memory::{Made, Operand, Refusal, device, dims, layout_of, refusal, register, to_dtype};
+
+/// A tensor of Burn on a CubeCL device, without its gradient: of floats or of integers.
+pub(super) type Queued = FusionTensor<FusionCubeRuntime>;
+
+/// An operator with its options; what it reads and gives.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operator {
+    /// `x` → `y`
+    Norm(LpPool),
+    /// `dy`, `x` → `dx`
+    NormBackward(LpPool),
+    /// `x` → `y`
+    Sum(SumPool),
+    /// `dy` → `dx`
+    SumBackward(SumPool),
+    /// `x` → `y`
+    Max(MaxPool),
+    /// `x` → `y`, indices
+    MaxIndexed(MaxPool),
+    /// `dy`, indices → `dx`
+    MaxBackward(MaxPool),
+    /// `x` → `y`
+    Min(MinPool),
+    /// `x` → `y`, indices
+    MinIndexed(MinPool),
+    /// `dy`, indices → `dx`
+    MinBackward(MinPool),
+    /// `x` → `y`
+    Median(MedianPool),
+    /// `y`, indices → `x`
+    Unpool(MaxUnpool),
+    /// `dx`, indices → `dy`
+    UnpoolBackward(MaxUnpool),
+}
+
+impl Operator {
+    /// Its name in Burn's queue and logs.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Norm(_) => "windowpane::lp_pool",
+            Self::NormBackward(_) => "windowpane::lp_pool_backward",
+            Self::Sum(_) => "windowpane::sum_pool",
+            Self::SumBackward(_) => "windowpane::sum_pool_backward",
+            Self::Max(_) => "windowpane::max_pool",
+            Self::MaxIndexed(_) => "windowpane::max_pool_with_indices",
+            Self::MaxBackward(_) => "windowpane::max_pool_backward",
+            Self::Min(_) => "windowpane::min_pool",
+            Self::MinIndexed(_) => "windowpane::min_pool_with_indices",
+            Self::MinBackward(_) => "windowpane::min_pool_backward",
+            Self::Median(_) => "windowpane::median_pool",
+            Self::Unpool(_) => "windowpane::max_unpool",
+            Self::UnpoolBackward(_) => "windowpane::max_unpool_backward",
+        }
+    }
+
+    /// The plan; `dims` are those of the input of a pooling, and of the pooled tensor of an unpooling, also for
+    /// gradients.
+    fn plan(
+        self,
+        device: &Device,
+        dtype: DType,
+        dims: &[usize],
+        layout: Layout,
+    ) -> windowpane::Result<PoolPlan> {
+        match self {
+            Self::Norm(pool) => pool.layout(layout).plan(device, dtype, dims),
+            Self::NormBackward(pool) => pool.layout(layout).plan_backward(device, dtype, dims),
+            Self::Sum(pool) => pool.layout(layout).plan(device, dtype, dims),
+            Self::SumBackward(pool) => pool.layout(layout).plan_backward(device, dtype, dims),
+            Self::Max(pool) => pool.layout(layout).plan(device, dtype, dims),
+            Self::MaxIndexed(pool) => pool.layout(layout).plan_with_indices(device, dtype, dims),
+            Self::MaxBackward(pool) => pool.layout(layout).plan_backward(device, dtype, dims),
+            Self::Min(pool) => pool.layout(layout).plan(device, dtype, dims),
+            Self::MinIndexed(pool) => pool.layout(layout).plan_with_indices(device, dtype, dims),
+            Self::MinBackward(pool) => pool.layout(layout).plan_backward(device, dtype, dims),
+            Self::Median(pool) => pool.layout(layout).plan(device, dtype, dims),
+            Self::Unpool(pool) => pool.layout(layout).plan(device, dtype, dims),
+            Self::UnpoolBackward(pool) => pool.layout(layout).plan_backward(device, dtype, dims),
+        }
+    }
+
+    /// The shape of its result, in Burn's order of the axes.
+    fn result(self, plan: &PoolPlan) -> Shape {
+        let pooling = plan.pooling();
+        let shape = match self {
+            Self::NormBackward(_)
+            | Self::SumBackward(_)
+            | Self::MaxBackward(_)
+            | Self::MinBackward(_)
+            | Self::Unpool(_) => pooling.input(),
+            _ => pooling.output(),
+        };
+        shape.dims(Layout::ChannelsFirst).collect::<Vec<_>>().into()
+    }
+
+    fn gives_indices(self) -> bool {
+        matches!(self, Self::MaxIndexed(_) | Self::MinIndexed(_))
+    }
+}
+
+/// Whether an operation of Burn's queue was queued here.
+pub(crate) fn is_queued(operation: &OperationIr) -> bool {
+    matches!(operation, OperationIr::Custom(custom) if custom.id.starts_with("windowpane::"))
+}
+
+/// Queues an operator; `planned` is the shape that its plan is made for. Gives the result, and indices if the operator
+/// gives them.
+///
+/// It panics if the operator cannot be computed.
+pub(super) fn queue(
+    operator: Operator,
+    planned: &Shape,
+    inputs: Vec<Queued>,
+) -> (Queued, Option<Queued>) {
+    match try_queue(operator, planned, inputs) {
+        Ok(results) => results,
+        Err(reason) => refuse(reason),
+    }
+}
+
+fn try_queue(
+    operator: Operator,
+    planned: &Shape,
+    inputs: Vec<Queued>,
+) -> Result<(Queued, Option<Queued>), Refusal> {
+    let first = inputs.first().ok_or("the operator has no input")?;
+    let (client, dtype) = (first.client.clone(), first.dtype);
+    // Burn's memory may have the other layout, which is known only when the queue runs. If only that one is refused,
+    // the error appears where the result is read.
+    let on = device(&client.device().client());
+    let layout = Layout::ChannelsFirst;
+    let plan = operator.plan(&on, to_dtype(dtype)?, planned, layout).map_err(refusal)?;
+    let shape = operator.result(&plan);
+    if shape.num_elements() == 0 {
+        let indices = operator
+            .gives_indices()
+            .then(|| Cube::int_zeros(shape.clone(), client.device(), burn_backend::IntDType::I32));
+        return Ok((Cube::float_zeros(shape, client.device(), dtype.into()), indices));
+    }
+
+    let output = |dtype| TensorIr::uninit(client.create_empty_handle(), shape.clone(), dtype);
+    let mut outputs = vec![output(dtype)];
+    outputs.extend(operator.gives_indices().then(|| output(BurnType::I32)));
+    let inputs: Vec<_> = inputs.into_iter().map(Queued::into_ir).collect();
+    let description = CustomOpIr::new(operator.name(), &inputs, &outputs);
+    let pending = Pending { operator, planned: planned.clone(), inputs, outputs };
+    let results = client.register(StreamId::current(), OperationIr::Custom(description), pending);
+    let mut results = results.into_iter();
+    let result = results.next().ok_or("Burn gave no tensor for the result")?;
+    Ok((result, results.next()))
+}
+
+/// An operator in Burn's queue.
+#[derive(Debug)]
+struct Pending {
+    operator: Operator,
+    planned: Shape,
+    inputs: Vec<TensorIr>,
+    outputs: Vec<TensorIr>,
+}
+
+impl Operation<FusionCubeRuntime> for Pending {
+    fn execute(
+        &self,
+        handles: &mut HandleContainer<CubeFusionHandle>,
+    ) -> Result<(), ExecutionError> {
+        self.run(handles).map_err(|reason| {
+            ExecutionError::generic(format!("{}: {reason}", self.operator.name()))
+        })
+    }
+}
+
+impl Pending {
+    fn run(&self, handles: &mut HandleContainer<CubeFusionHandle>) -> Result<(), Refusal> {
+        let operands: Result<Vec<_>, _> =
+            self.inputs.iter().map(|input| Operand::new(handles, input)).collect();
+        let operands: Vec<Operand> = operands?;
+        let like = operands.first().ok_or("the operator has no input")?;
+        let layout = layout_of(&operands.iter().collect::<Vec<_>>());
+        let on = device(like.client());
+        let tensors: Result<Vec<_>, _> =
+            operands.iter().map(|operand| operand.tensor(&on, layout)).collect();
+        let tensors = tensors?;
+        let planned = dims(&self.planned, layout);
+        let plan = self.operator.plan(&on, like.dtype(), &planned, layout).map_err(refusal)?;
+        let mut results = Vec::new();
+        plan.run(&tensors.iter().collect::<Vec<_>>(), &mut results).map_err(refusal)?;
+        let made = results.into_iter().zip(&self.outputs);
+        let made = made.map(|(tensor, out)| Made { tensor, layout, out }).collect();
+        register(handles, like, made)
+    }
+}
