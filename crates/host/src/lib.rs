@@ -1,4 +1,4 @@
-//! Convolutions and rank filters on the processor: the device `host` of windowpane.
+//! Poolings and convolutions on the processor: the device `host` of windowpane.
 //!
 //! [`forward()`], [`data_gradient`], [`filter_gradient`] and [`bias_gradient`] compute what the functions of the same
 //! name in `windowpane-reference` define, on all cores, in vectors as wide as the processor has:
@@ -7,7 +7,8 @@
 //! * all others as matrix products, of what the taps of a block of positions read with the weights (`columns.rs`,
 //!   `dense.rs`, `filter.rs`). The products are those of the crate `gemm`.
 //!
-//! [`rank()`] computes medians and other ranks for blocks of neighbouring windows at once (`rank.rs`).
+//! The module [`pool`] has maxima, minima, averages, sums and norms of windows and their gradients. [`rank()`] computes
+//! medians and other ranks for blocks of neighbouring windows at once (`rank.rs`).
 //!
 //! Sums of `f64` are in `f64`, all others in `f32`; the sum is rounded once. Results do not depend on the number of
 //! threads. The zeros of the padding are multiplied, so where the other factor is infinite or NaN the reference runs.
@@ -38,6 +39,7 @@ mod filter;
 mod finish;
 mod memory;
 mod patch;
+pub mod pool;
 mod rank;
 mod shared;
 mod sum;

@@ -29,6 +29,11 @@ impl<'a, T: Copy> Shared<'a, T> {
         Self { start: all.as_mut_ptr(), len: all.len(), of: PhantomData }
     }
 
+    /// The number of elements.
+    pub(crate) fn len(self) -> usize {
+        self.len
+    }
+
     /// The address of an element, for a matrix of `last + 1` elements from there on.
     pub(crate) fn pointer(self, at: usize, last: usize) -> *mut T {
         assert!(at + last < self.len, "{at} + {last} of {}", self.len);

@@ -1,6 +1,7 @@
 //! Checks that the bound on memory is never less than the bytes that are allocated.
 
 mod common;
+mod windows;
 
 use std::alloc::{GlobalAlloc, Layout as Memory, System};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -8,10 +9,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use common::{Numbers, convolutions};
 use proptest::prelude::*;
 use windowpane_geometry::{
-    Convolution, Extents, Filter, FilterLayout, Layout, Pass, Shape, Window,
+    Convolution, Divisor, Exponent, Extents, Extremum, Filter, FilterLayout, IndexBase, Layout,
+    Pass, Pooling, Shape, Window,
 };
+use windowpane_host::pool::{self, Poolable};
 use windowpane_host::{Element, bias_gradient, bytes, data_gradient, filter_gradient, forward};
 use windowpane_reference::conv::Epilogue;
+use windowpane_reference::memory::Pooled;
+use windowpane_reference::pool::Algorithm;
+use windows::poolings;
 
 /// The system's allocator, which also counts the bytes in use and their maximum.
 struct Counting;
@@ -70,6 +76,58 @@ fn check<T: Element>(conv: &Convolution) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+fn check_pooling<T: Poolable>(pooling: &Pooling) -> Result<(), TestCaseError> {
+    let base = IndexBase::Plane;
+    let x = vec![T::LOWEST; pooling.input().elements()];
+    let dy = vec![T::ZERO; pooling.output().elements()];
+    for algorithm in [Algorithm::Direct, Algorithm::Sliding] {
+        let which = Extremum::Min;
+        let indexed = || pool::extremum_with_indices(which, algorithm, pooling, base, &x);
+        let (_, indices) = indexed();
+        let maximum = Pooled::Max { indices: false };
+        for (pooled, found) in [
+            (maximum, most(|| pool::extremum(which, algorithm, pooling, &x))),
+            (Pooled::Max { indices: true }, most(indexed)),
+            (Pooled::Average, most(|| pool::average(algorithm, pooling, Divisor::Valid, &x))),
+            (Pooled::MaxBackward, most(|| pool::max_backward(pooling, base, &dy, &indices))),
+            (
+                Pooled::AverageBackward,
+                most(|| pool::average_backward(pooling, Divisor::Padded, &dy)),
+            ),
+        ] {
+            let said = pool::bytes::<T>(pooled, algorithm, pooling);
+            prop_assert!(found <= said, "{pooled:?}: {found} bytes, not {said}, {pooling:?}");
+        }
+    }
+    // The reference, which computes other norms, takes seconds for large problems.
+    let few = pooling.output().elements().saturating_mul(pooling.grid().taps()) < 1 << 22;
+    for p in [1, 2, 3][..if few { 3 } else { 2 }].iter().copied().map(Exponent::new) {
+        let found = most(|| pool::norm(pooling, p, &x));
+        let said = pool::norm_bytes::<T>(pooling, p);
+        prop_assert!(found <= said, "norm {p:?}: {found} bytes, not {said}, {pooling:?}");
+    }
+    Ok(())
+}
+
+/// Problems whose rows or planes are large, so that what a thread needs counts.
+fn large_poolings() -> impl Iterator<Item = Pooling> {
+    let of = |channels, space: [usize; 2], window: Window, layout| {
+        let shape = Shape::new(1, channels, Extents::from(space)).unwrap();
+        Pooling::new(shape, &window, layout).unwrap()
+    };
+    let box_of = |k: usize| Window::new([k, k]).padding([k / 2, k / 2]);
+    [Layout::ChannelsFirst, Layout::ChannelsLast].into_iter().flat_map(move |layout| {
+        [
+            of(1, [900, 700], box_of(15), layout),
+            of(1, [30, 20_000], box_of(31), layout),
+            of(700, [40, 30], box_of(3), layout),
+            of(64, [50, 60], Window::adaptive(1), layout),
+            of(64, [50, 60], Window::adaptive([7, 7]), layout),
+            of(1, [400, 300], box_of(299), layout),
+        ]
+    })
+}
+
 /// One test, because it counts the bytes of the whole program.
 #[test]
 fn memory_is_never_less_than_what_is_allocated() {
@@ -98,6 +156,10 @@ fn memory_is_never_less_than_what_is_allocated() {
     }
     let runner = &mut proptest::test_runner::TestRunner::default();
     runner.run(&convolutions(30), |conv| check::<f32>(&conv)).unwrap();
+    for pooling in large_poolings() {
+        check_pooling::<f32>(&pooling).unwrap();
+    }
+    runner.run(&poolings(), |pooling| check_pooling::<f32>(&pooling)).unwrap();
     problems_without_memory_are_counted();
 }
 
@@ -115,4 +177,7 @@ fn problems_without_memory_are_counted() {
     let (window, layout) = (Window::new([1 << 30]), Layout::ChannelsLast);
     let conv = Convolution::new(input, long, &window, 1, layout, FilterLayout::Fhwc).unwrap();
     assert!(bytes::<f32>(Pass::Filter, &conv) >= 4 << 30);
+    let pooling = Pooling::new(input, &Window::new([1]), layout).unwrap();
+    let said = pool::bytes::<f64>(Pooled::Average, Algorithm::Direct, &pooling);
+    assert!((8 << 30..usize::MAX).contains(&said));
 }

@@ -12,8 +12,8 @@ use crate::{Device, Result, Tensor};
 pub enum PoolAlgorithm {
     /// Reads every tap of every window. Applies to every problem; best for small windows.
     Direct,
-    /// Slides the window at a cost that does not grow with its size: on `host` a monotone deque for extrema and
-    /// prefix sums for averages; elsewhere [`Self::VanHerk`].
+    /// Neighbouring windows share partial results, at a cost that hardly grows with their size: on `host` along the
+    /// axes where that is faster; elsewhere [`Self::VanHerk`].
     Sliding,
     /// Computes neighbouring windows together and reads shared taps once.
     RegisterTile,
@@ -173,7 +173,7 @@ pub struct PoolPlan {
 /// The choice of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Choice {
-    /// The scalar reference.
+    /// An algorithm of `host`.
     Host(PoolAlgorithm),
     /// A kernel.
     #[cfg(feature = "kernels")]

@@ -1,7 +1,7 @@
-//! Chooses how an operator runs: an algorithm of the reference on `host`, a kernel on other devices.
+//! Chooses how an operator runs: an algorithm of `host`, a kernel on other devices.
 
 use windowpane_geometry::{DType, Pooling, Shape};
-use windowpane_reference::pool as reference;
+use windowpane_reference::pool::Algorithm;
 
 use super::{Operator, Options};
 use crate::plan::Choice;
@@ -65,8 +65,8 @@ fn choose(
             Err(no_kernel(algorithm, device, reason))
         }
         None if !operator.slides() => Ok(Choice::Host(PoolAlgorithm::Direct)),
-        None => Ok(Choice::Host(match reference::choose(pooling) {
-            reference::Algorithm::Sliding => PoolAlgorithm::Sliding,
+        None => Ok(Choice::Host(match windowpane_host::pool::choose(pooling) {
+            Algorithm::Sliding => PoolAlgorithm::Sliding,
             _ => PoolAlgorithm::Direct,
         })),
     }

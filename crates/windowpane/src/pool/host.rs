@@ -1,8 +1,8 @@
-//! The pooling operators on `host`, computed by the reference; ranks by the crate `host`.
+//! The pooling operators on `host`.
 
 use windowpane_geometry::Pooling;
-use windowpane_host::Ranked;
-use windowpane_reference::pool as reference;
+use windowpane_host::pool::{self, Poolable};
+use windowpane_reference::pool::Algorithm;
 
 use super::Operator;
 use super::run::dims;
@@ -26,37 +26,35 @@ pub(super) fn run_on_host(
     (tensor(values), indices.map(|indices| tensor(i32::into_host(indices))))
 }
 
-fn pool_slice<T: Element + Ranked>(
+fn pool_slice<T: Element + Poolable>(
     operator: Operator,
     algorithm: PoolAlgorithm,
     pooling: &Pooling,
     x: &[T],
 ) -> (Vec<T>, Option<Vec<i32>>) {
-    use reference::{direct, extremum, extremum_with_indices, prefix};
-    let algorithm = match algorithm {
-        PoolAlgorithm::Sliding => reference::Algorithm::Sliding,
-        _ => reference::Algorithm::Direct,
-    };
+    let algorithm = own(algorithm);
     match operator {
-        Operator::Extremum(which, None) => (extremum(which, algorithm, pooling, x), None),
+        Operator::Extremum(which, None) => (pool::extremum(which, algorithm, pooling, x), None),
         Operator::Extremum(which, Some(base)) => {
-            let (values, indices) = extremum_with_indices(which, algorithm, pooling, base, x);
+            let (values, indices) = pool::extremum_with_indices(which, algorithm, pooling, base, x);
             (values, Some(indices))
         }
-        Operator::Average(divisor) => {
-            let average = match algorithm {
-                reference::Algorithm::Sliding => prefix::average,
-                _ => direct::average,
-            };
-            (average(pooling, divisor, x), None)
-        }
-        Operator::Norm(p) => (reference::lp::norm(pooling, p, x), None),
+        Operator::Average(divisor) => (pool::average(algorithm, pooling, divisor, x), None),
+        Operator::Norm(p) => (pool::norm(pooling, p, x), None),
         Operator::Rank(rank) => (windowpane_host::rank(pooling, rank, x), None),
         Operator::ExtremumBackward(..)
         | Operator::AverageBackward(_)
         | Operator::NormBackward(_)
         | Operator::Unpool(_)
         | Operator::UnpoolBackward(_) => unreachable!("{} has a way of its own", operator.name()),
+    }
+}
+
+/// The algorithm of a plan on `host`.
+pub(super) fn own(algorithm: PoolAlgorithm) -> Algorithm {
+    match algorithm {
+        PoolAlgorithm::Sliding => Algorithm::Sliding,
+        _ => Algorithm::Direct,
     }
 }
 
@@ -73,10 +71,10 @@ pub(super) fn backward_on_host(
         T::into_host(match (operator, winners) {
             (Operator::ExtremumBackward(_, base), Some(winners)) => {
                 let winners = winners.host_buffer().expect("a tensor on host has its elements there");
-                reference::backward::max_backward(pooling, base, dy, element_slice::<i32>(winners))?
+                pool::max_backward(pooling, base, dy, element_slice::<i32>(winners))?
             }
             (Operator::AverageBackward(divisor), None) => {
-                reference::backward::average_backward(pooling, divisor, dy)
+                pool::average_backward(pooling, divisor, dy)
             }
             _ => unreachable!("an extremum's gradient has winners, an average's none"),
         })

@@ -1,10 +1,10 @@
-//! Runs a plan: checks the inputs, then calls the reference or a kernel.
+//! Runs a plan: checks the inputs, then calls `host` or a kernel.
 
 use windowpane_geometry::{DType, Exponent, Pooling, Shape};
-use windowpane_reference::memory::{self, Pooled};
+use windowpane_reference::memory::Pooled;
 use windowpane_reference::pool as reference;
 
-use super::host::{backward_on_host, run_on_host};
+use super::host::{backward_on_host, own, run_on_host};
 use super::{Operator, Options};
 #[cfg(feature = "kernels")]
 use crate::element::HostBuffer;
@@ -12,7 +12,7 @@ use crate::element::{sealed::Sealed, with_element};
 use crate::output_reuse::Spare;
 use crate::plan::Choice;
 use crate::tensor::element_slice;
-use crate::{Error, PoolAlgorithm, PoolPlan, Result, Tensor};
+use crate::{Error, PoolPlan, Result, Tensor};
 
 /// The pooled tensor, and the indices if the operator returns them.
 pub(super) fn run(
@@ -154,7 +154,7 @@ fn check_tensor(plan: &PoolPlan, tensor: &Tensor, dtype: DType, shape: Shape) ->
     Err(Error::PlanMismatch { asked, found: format!("{} {:?}", tensor.dtype(), tensor.dims()) })
 }
 
-/// Refuses a pooling that does not fit in the memory of `host`, with all that the reference allocates.
+/// Refuses a pooling that does not fit in the memory of `host`, with all that is allocated on the way.
 fn require_memory(plan: &PoolPlan) -> Result<()> {
     let pooled = match plan.operator {
         Operator::Extremum(_, base) => Pooled::Max { indices: base.is_some() },
@@ -167,13 +167,11 @@ fn require_memory(plan: &PoolPlan) -> Result<()> {
         Operator::Unpool(_) => Pooled::Unpool,
         Operator::UnpoolBackward(_) => Pooled::UnpoolBackward,
     };
-    let algorithm = match plan.algorithm() {
-        PoolAlgorithm::Sliding => reference::Algorithm::Sliding,
-        _ => reference::Algorithm::Direct,
-    };
-    let bytes = with_element!(plan.dtype, T => match pooled {
-        Pooled::Rank => windowpane_host::rank_bytes::<T>(&plan.pooling),
-        _ => memory::pooling::<T>(pooled, algorithm, &plan.pooling),
+    let algorithm = own(plan.algorithm());
+    let bytes = with_element!(plan.dtype, T => match plan.operator {
+        Operator::Rank(_) => windowpane_host::rank_bytes::<T>(&plan.pooling),
+        Operator::Norm(p) => windowpane_host::pool::norm_bytes::<T>(&plan.pooling, p),
+        _ => windowpane_host::pool::bytes::<T>(pooled, algorithm, &plan.pooling),
     });
     plan.device.require_memory(bytes, plan.operator.name())
 }

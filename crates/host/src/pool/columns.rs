@@ -1,0 +1,171 @@
+//! Combines neighbouring pixels of rows.
+//!
+//! ```text
+//! direct     y[i] = x[i] ⋅ x[i + d] ⋅ x[i + 2d] ⋅ …       all pixels at once, or each window by itself
+//! sliding    runs[2m][i]     = runs[m][i] ⋅ runs[m][i + m·d]
+//!            runs[m + 1][i]  = runs[m][i] ⋅ x[i + m·d]
+//!            runs[k][i]      = runs[m][i] ⋅ runs[m][i + (k − m)·d]      for maxima, where runs may overlap
+//! ```
+
+use windowpane_geometry::AXES;
+
+use super::item::{Item, join, join_both, join_shifted, join_windows, reduce, take};
+use super::line::Line;
+use super::sweep::{Part, Sweep};
+
+/// The most taps of single numbers some pixels apart for which all pixels are computed.
+const FEW: usize = 8;
+
+/// Rows of pixels, whose windows are combined.
+pub(super) struct Columns<'a, I> {
+    width: &'a Line,
+    lanes: usize,
+    slides: bool,
+    part: Part,
+    rows: &'a mut [I],
+    spare: [&'a mut [I]; 2],
+    results: &'a mut [I],
+}
+
+impl<'a, I: Item> Columns<'a, I> {
+    pub(super) fn new(sweep: &'a Sweep, part: &Part, scratch: &'a mut [I]) -> Self {
+        let width = &sweep.lines[AXES - 1];
+        let rows = sweep.group * sweep.span * sweep.lanes;
+        let spare = if each_by_itself(width, sweep) { 0 } else { rows };
+        let (rows, rest) = scratch.split_at_mut(rows);
+        let (a, rest) = rest.split_at_mut(spare);
+        let (b, results) = rest.split_at_mut(spare);
+        let (lanes, slides) = (sweep.lanes, sweep.slides[1]);
+        Self { width, lanes, slides, part: *part, rows, spare: [a, b], results }
+    }
+
+    /// Writes rows by their number.
+    pub(super) fn fill(&mut self, count: usize, mut write: impl FnMut(usize, &mut [I])) {
+        let row = self.part.span * self.lanes;
+        let rows = self.rows.chunks_exact_mut(row).take(count);
+        rows.enumerate().for_each(|(i, to)| write(i, to));
+    }
+
+    /// Combines the windows of each row, and passes its results on.
+    pub(super) fn combine(&mut self, count: usize, mut store: impl FnMut(usize, &[I])) {
+        let Self { width, lanes, slides, part, rows, spare: [a, b], results } = self;
+        let (lanes, stride, dilation) = (*lanes, width.stride(), width.dilation());
+        let windows = part.windows[1] - part.windows[0];
+        let row = part.span * lanes;
+        let rows = &rows[..count * row];
+        let results = &mut results[..windows * lanes];
+        if a.is_empty() {
+            for (i, x) in rows.chunks_exact(row).enumerate() {
+                each(width, lanes, part, x, results);
+                store(i, results);
+            }
+            return;
+        }
+        let runs = match *slides {
+            true => double(width.kernel(), dilation * lanes, rows, a, b),
+            false => shift(width.kernel(), dilation * lanes, rows, a),
+        };
+        for (i, runs) in runs[..rows.len()].chunks_exact(row).enumerate() {
+            if stride == 1 {
+                store(i, &runs[..windows * lanes]);
+            } else {
+                take(results, runs, stride, lanes);
+                store(i, results);
+            }
+        }
+    }
+}
+
+/// The items that a task needs.
+pub(super) fn scratch(sweep: &Sweep) -> usize {
+    let rows = sweep.group.saturating_mul(sweep.span).saturating_mul(sweep.lanes);
+    let lists = if each_by_itself(&sweep.lines[AXES - 1], sweep) { 1 } else { 3 };
+    let results = sweep.windows.saturating_mul(sweep.lanes);
+    rows.saturating_mul(lists).saturating_add(results)
+}
+
+/// Whether each window is computed by itself.
+fn each_by_itself(width: &Line, sweep: &Sweep) -> bool {
+    let few = width.kernel() <= FEW && sweep.lanes == 1 && width.output() > 1;
+    let all = sweep.slides[1] || width.kernel() == 1 || few;
+    let neighbours = width.stride() == 1 && width.output() > 1;
+    width.is_uneven() || !(all || neighbours)
+}
+
+fn each<I: Item>(width: &Line, lanes: usize, part: &Part, x: &[I], y: &mut [I]) {
+    let (kernel, dilation) = (width.kernel(), width.dilation());
+    if !width.is_uneven() && lanes > 1 {
+        return join_windows(y, x, lanes, [width.stride(), kernel, dilation]);
+    }
+    for (i, y) in y.chunks_exact_mut(lanes).enumerate() {
+        let (first, count) = match width.is_uneven() {
+            true => {
+                let taps = width.taps(part.windows[0] + i);
+                (taps.first - part.inside[0], taps.count)
+            }
+            false => (i * width.stride(), kernel),
+        };
+        let x = &x[first * lanes..];
+        match (lanes, dilation) {
+            (1, 1) => y[0] = reduce(&x[..count]),
+            (1, _) => {
+                let taps = x.iter().step_by(dilation).take(count);
+                y[0] = taps.fold(I::EMPTY, |all, item| all.join(*item));
+            }
+            _ => join_windows(y, x, lanes, [1, count, dilation]),
+        }
+    }
+}
+
+/// `y[i] = x[i] ⋅ x[i + step] ⋅ …`, `kernel` items; the last ones of the list have fewer.
+fn shift<'a, I: Item>(kernel: usize, step: usize, x: &'a [I], y: &'a mut [I]) -> &'a [I] {
+    if kernel == 1 {
+        return x;
+    }
+    let y = &mut y[..x.len()];
+    join_shifted(y, x, step);
+    for tap in 2..kernel {
+        join(y, &x[tap * step..]);
+    }
+    y
+}
+
+/// The same with partial results of `1, 2, …` items, whose number doubles.
+fn double<'a, I: Item>(
+    kernel: usize,
+    step: usize,
+    x: &'a [I],
+    a: &'a mut [I],
+    b: &'a mut [I],
+) -> &'a [I] {
+    if kernel == 1 {
+        return x;
+    }
+    let (mut runs, mut next) = (&mut a[..x.len()], &mut b[..x.len()]);
+    join_shifted(runs, x, step);
+    let mut length = 2;
+    if I::IS_IDEMPOTENT {
+        while length < kernel {
+            let by = length.min(kernel - length);
+            join_shifted(next, runs, by * step);
+            core::mem::swap(&mut runs, &mut next);
+            length += by;
+        }
+        return runs;
+    }
+    // The binary digits of the kernel from the top; the first gives runs of 1, and the second doubles those.
+    let top = kernel.ilog2();
+    for digit in (0..top).rev() {
+        if digit + 1 < top {
+            join_shifted(next, runs, length * step);
+            core::mem::swap(&mut runs, &mut next);
+            length *= 2;
+        }
+        if kernel >> digit & 1 == 1 {
+            join_both(next, runs, &x[length * step..]);
+            core::mem::swap(&mut runs, &mut next);
+            length += 1;
+        }
+    }
+    runs
+}

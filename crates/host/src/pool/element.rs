@@ -1,0 +1,156 @@
+//! The element types of poolings, and what the loops over windows compute with in their place.
+//!
+//! * Maxima and minima compare integers that have the order of the numbers: [`Ranked::key`].
+//! * Maxima with indices compare one integer for number and index. It is largest for the element that rule 2.2 of
+//!   SEMANTICS names:
+//!
+//!   ```text
+//!   high bits   the key, the same for both zeros, and one key for all NaN
+//!   low bits    the index, inverted unless it is NaN, so that the first of equal numbers and the last NaN are largest
+//!   ```
+//! * Sums are computed in `f64`.
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+use windowpane_reference::Scalar;
+
+use super::item::{Item, in_vectors};
+use super::loops::Loops;
+use crate::rank::Ranked;
+
+/// An element type of poolings.
+#[allow(private_bounds, reason = "what the loops compute with is of no use outside")]
+pub trait Poolable: Ranked<Key: Item> + Loops {
+    /// Whether there are two zeros and NaN.
+    const IS_FLOAT: bool;
+
+    /// An integer for an element and its index.
+    type Packed: Item;
+
+    /// The element with an index, which is less than 2³¹.
+    fn pack(self, index: u32) -> Self::Packed;
+
+    /// The element, with +0 for both zeros, and the index; of an empty window, anything.
+    fn unpack(packed: Self::Packed) -> (Self, u32);
+
+    /// Converts a slice to `f64`, exactly.
+    fn widen(from: &[Self], to: &mut [f64]);
+
+    /// Converts a slice from `f64`, rounding once.
+    fn narrow(from: &[f64], to: &mut [Self]);
+}
+
+macro_rules! packed {
+    ($packed:ty, $is_float:expr) => {
+        const IS_FLOAT: bool = $is_float;
+
+        type Packed = $packed;
+
+        #[inline(always)]
+        fn pack(self, index: u32) -> $packed {
+            let key = self.key();
+            let is_nan = Self::IS_FLOAT && key > Self::GREATEST;
+            let is_negative_zero = Self::IS_FLOAT && key == Self::ZERO.mirrored().key();
+            // The key of +0 follows that of −0.
+            let key = if is_negative_zero { key + 1 } else { key };
+            let key = if is_nan { <<Self as Ranked>::Key>::MAX } else { key };
+            let index = if is_nan { index } else { !index };
+            (<$packed>::from(key) << 32) | <$packed>::from(index)
+        }
+
+        #[inline(always)]
+        fn unpack(packed: $packed) -> (Self, u32) {
+            let (key, index) = ((packed >> 32) as <Self as Ranked>::Key, packed as u32);
+            let is_nan = Self::IS_FLOAT && key == <<Self as Ranked>::Key>::MAX;
+            (Self::of(key), if is_nan { index } else { !index })
+        }
+    };
+}
+
+macro_rules! plain {
+    ($($type:ty, $packed:ty, $is_float:expr;)*) => {$(
+        impl Poolable for $type {
+            packed!($packed, $is_float);
+
+            #[inline(always)]
+            fn widen(from: &[Self], to: &mut [f64]) {
+                to.iter_mut().zip(from).for_each(|(to, from)| *to = f64::from(*from));
+            }
+
+            #[inline(always)]
+            fn narrow(from: &[f64], to: &mut [Self]) {
+                to.iter_mut().zip(from).for_each(|(to, from)| *to = Self::from_f64(*from));
+            }
+        }
+    )*};
+}
+
+/// The elements that are converted at once, by way of `f32`.
+const CHUNK: usize = 64;
+
+macro_rules! half {
+    ($($type:ty),*) => {$(
+        impl Poolable for $type {
+            packed!(i64, true);
+
+            #[inline(always)]
+            fn widen(from: &[Self], to: &mut [f64]) {
+                let mut numbers = [0.0f32; CHUNK];
+                for (from, to) in from.chunks(CHUNK).zip(to.chunks_mut(CHUNK)) {
+                    let numbers = &mut numbers[..from.len()];
+                    from.convert_to_f32_slice(numbers);
+                    to.iter_mut().zip(numbers).for_each(|(to, from)| *to = f64::from(*from));
+                }
+            }
+
+            #[inline(always)]
+            fn narrow(from: &[f64], to: &mut [Self]) {
+                let mut numbers = [0.0f32; CHUNK];
+                for (from, to) in from.chunks(CHUNK).zip(to.chunks_mut(CHUNK)) {
+                    let numbers = &mut numbers[..from.len()];
+                    numbers.iter_mut().zip(from).for_each(|(to, from)| *to = to_odd(*from));
+                    to.convert_from_f32_slice(numbers);
+                }
+            }
+        }
+    )*};
+}
+
+plain! {
+    f64, i128, true;
+    f32, i64, true;
+    i32, i64, false;
+    i16, i64, false;
+    u16, i64, false;
+    i8, i64, false;
+    u8, i64, false;
+}
+half!(f16, bf16);
+
+/// Rounds to `f32` so that rounding again, to 16 bits, gives what rounding once would: towards zero, with the last bit
+/// set if that was not exact.
+#[inline(always)]
+fn to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    let exact = f64::from(nearest);
+    let away = u32::from(exact.abs() > value.abs());
+    let odd = f32::from_bits(nearest.to_bits().wrapping_sub(away) | 1);
+    if exact == value || value.is_nan() { nearest } else { odd }
+}
+
+/// [`Poolable::widen`] in vectors.
+pub(super) fn widen<T: Poolable>(from: &[T], to: &mut [f64]) {
+    in_vectors(
+        #[inline(always)]
+        || T::widen(from, to),
+    );
+}
+
+/// [`Poolable::narrow`] in vectors.
+pub(super) fn narrow<T: Poolable>(from: &[f64], to: &mut [T]) {
+    in_vectors(
+        #[inline(always)]
+        || T::narrow(from, to),
+    );
+}

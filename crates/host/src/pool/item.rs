@@ -1,0 +1,149 @@
+//! What the loops over windows combine, and the loops over slices of it, which the compiler turns into vectors.
+
+use pulp::Arch;
+
+/// A number that stands for an element, or for several that were combined.
+pub(crate) trait Item: Copy + Default + PartialEq + Send + Sync + 'static {
+    /// What an empty window gives; combined with another item it gives the other one.
+    const EMPTY: Self;
+
+    /// Whether an item combined with itself is the same.
+    const IS_IDEMPOTENT: bool;
+
+    /// Combines two items; their order only matters for rounding.
+    fn join(self, other: Self) -> Self;
+}
+
+macro_rules! maxima {
+    ($($type:ty),*) => {$(
+        impl Item for $type {
+            const EMPTY: Self = <$type>::MIN;
+            const IS_IDEMPOTENT: bool = true;
+
+            #[inline(always)]
+            fn join(self, other: Self) -> Self {
+                self.max(other)
+            }
+        }
+    )*};
+}
+
+maxima!(i128, i64, i32, i16, u16, i8, u8);
+
+/// Sums.
+impl Item for f64 {
+    const EMPTY: Self = 0.0;
+    const IS_IDEMPOTENT: bool = false;
+
+    #[inline(always)]
+    fn join(self, other: Self) -> Self {
+        self + other
+    }
+}
+
+/// Runs a loop with the processor's widest vectors.
+#[inline(always)]
+pub(super) fn in_vectors(work: impl FnOnce()) {
+    Arch::new().dispatch(work);
+}
+
+/// `to[i] = to[i] ⋅ from[i]`, as far as both go.
+pub(super) fn join<I: Item>(to: &mut [I], from: &[I]) {
+    in_vectors(
+        #[inline(always)]
+        || to.iter_mut().zip(from).for_each(|(to, from)| *to = to.join(*from)),
+    );
+}
+
+/// `to[i] = from[i] ⋅ from[i + by]`, as far as there are both.
+pub(super) fn join_shifted<I: Item>(to: &mut [I], from: &[I], by: usize) {
+    join_both(to, from, &from[by..]);
+}
+
+/// `to[i] = a[i] ⋅ b[i]`, as far as all go.
+pub(super) fn join_both<I: Item>(to: &mut [I], a: &[I], b: &[I]) {
+    in_vectors(
+        #[inline(always)]
+        || to.iter_mut().zip(a).zip(b).for_each(|((to, a), b)| *to = a.join(*b)),
+    );
+}
+
+/// Every `step`-th pixel of `lanes` items.
+pub(super) fn take<I: Item>(to: &mut [I], from: &[I], step: usize, lanes: usize) {
+    match (lanes, step) {
+        (1, 2) => in_vectors(
+            #[inline(always)]
+            || {
+                let last = to.len() - 1;
+                for (to, pair) in to[..last].iter_mut().zip(from.chunks_exact(2)) {
+                    *to = pair[0];
+                }
+                to[last] = from[2 * last];
+            },
+        ),
+        (1, _) => to.iter_mut().zip(from.iter().step_by(step)).for_each(|(to, from)| *to = *from),
+        _ => {
+            let pixels = to.chunks_exact_mut(lanes).zip(from.chunks(step * lanes));
+            pixels.for_each(|(to, from)| to.copy_from_slice(&from[..lanes]));
+        }
+    }
+}
+
+/// Each window by itself: pixels of `lanes` items, with a stride, a kernel and a dilation in pixels.
+pub(super) fn join_windows<I: Item>(
+    to: &mut [I],
+    from: &[I],
+    lanes: usize,
+    [stride, kernel, dilation]: [usize; 3],
+) {
+    in_vectors(
+        #[inline(always)]
+        || {
+            for (o, to) in to.chunks_exact_mut(lanes).enumerate() {
+                let from = &from[o * stride * lanes..];
+                to.copy_from_slice(&from[..lanes]);
+                for tap in 1..kernel {
+                    let from = &from[tap * dilation * lanes..][..lanes];
+                    to.iter_mut().zip(from).for_each(|(to, from)| *to = to.join(*from));
+                }
+            }
+        },
+    );
+}
+
+/// Adds the pixels of `from` to every `stride`-th pixel of `to`.
+pub(super) fn add_windows(to: &mut [f64], from: &[f64], lanes: usize, stride: usize) {
+    if stride == 1 {
+        return join(to, from);
+    }
+    in_vectors(
+        #[inline(always)]
+        || {
+            if lanes == 1 {
+                let pairs = to.iter_mut().step_by(stride).zip(from);
+                return pairs.for_each(|(to, from)| *to += *from);
+            }
+            let pixels = to.chunks_mut(stride * lanes).zip(from.chunks_exact(lanes));
+            pixels
+                .for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, from)| *to += *from));
+        },
+    );
+}
+
+/// All items of a run combined, in an order that only depends on their number.
+pub(super) fn reduce<I: Item>(run: &[I]) -> I {
+    const WIDTH: usize = 32;
+    if run.len() < 2 * WIDTH {
+        return run.iter().fold(I::EMPTY, |all, item| all.join(*item));
+    }
+    let mut parts = [I::EMPTY; WIDTH];
+    in_vectors(
+        #[inline(always)]
+        || {
+            for chunk in run.chunks(WIDTH) {
+                parts.iter_mut().zip(chunk).for_each(|(part, item)| *part = part.join(*item));
+            }
+        },
+    );
+    parts.iter().fold(I::EMPTY, |all, item| all.join(*item))
+}
