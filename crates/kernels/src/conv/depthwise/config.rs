@@ -7,8 +7,8 @@ use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, Tili
 use super::filter;
 use super::rolling::rolls;
 use crate::conv::common::rules::{
-    MOST_ROWS, check_neighbours, check_number, check_registers, check_sums, has_few_phases,
-    has_few_taps, register_tile, registers, widest_vector,
+    MOST_ROWS, check_neighbours, check_registers, check_sums, has_few_phases, has_few_taps,
+    register_tile, registers, widest_vector,
 };
 use crate::conv::problem::{Pass, Request};
 use crate::device::Capabilities;
@@ -23,8 +23,8 @@ pub(in crate::conv) const NAME: &str = "depthwise";
 pub struct Config {
     /// The number of neighbouring windows (or coordinates, for a data gradient) along the width.
     pub rows: u32,
-    /// The number of lines of them along the height, which a unit holds at once or walks down; in a weight gradient, of
-    /// lines of taps.
+    /// The number of lines of them along the height, which a unit holds at once or walks down; in a weight gradient, of lines
+    /// of taps.
     pub lines: u32,
     /// The elements of a vector.
     pub lanes: u32,
@@ -41,7 +41,7 @@ impl Config {
         let widest = widest_vector(request.dtype, device);
         let lanes: u32 = 1 << neighbours(conv).trailing_zeros().min(widest.ilog2());
         if request.pass == Pass::Filter {
-            return Self::of_filter(conv, request, lanes);
+            return Self::of_filter(conv, lanes);
         }
         // Processors with 64-byte vectors have 32 vector registers, others have 16.
         let registers: usize = if device.load_bytes >= 64 { 30 } else { 14 };
@@ -73,30 +73,11 @@ impl Config {
         Self { rows: rows as u32, lines, lanes }
     }
 
-    /// For the weight gradient, the block with the fewest instructions for a window and channel, of those that fit in
-    /// registers. More lines of taps and more windows use each load more often; several lanes are loaded at once.
-    fn of_filter(conv: &Convolution, request: Request, widest: u32) -> Self {
-        let [_, height, width] = conv.grid().axes();
-        let most_lines = if height.dilation() == 1 { height.kernel() as u32 } else { 1 };
-        let instructions = |config: &Self| {
-            let blocks = height.kernel().div_ceil(config.lines as usize);
-            let runs = width.output().div_ceil(config.rows as usize);
-            let each = filter::Block::new(conv, *config).instructions(config.lanes);
-            (blocks * runs) as f64 * each / f64::from(config.lanes)
-        };
-        let fits = |config: &Self| {
-            let block = filter::Block::new(conv, *config);
-            block.registers(config.lanes, request.dtype) <= FEW_FILTER_REGISTERS
-        };
-        let smallest = Self { rows: 1, lines: 1, lanes: 1 };
-        let blocks = (0..=widest.ilog2()).flat_map(|power| {
-            let lines = (1..=most_lines.min(MOST_TAP_LINES)).rev();
-            lines.flat_map(move |lines| {
-                [8, 7, 4, 2].map(|rows| Self { rows, lines, lanes: 1 << power })
-            })
-        });
-        let by_instructions = |a: &Self, b: &Self| instructions(a).total_cmp(&instructions(b));
-        blocks.filter(fits).min_by(by_instructions).unwrap_or(smallest)
+    /// For the weight gradient, one line of taps: more lines would be read less often, but units with more registers
+    /// hide less latency, which costs more.
+    fn of_filter(conv: &Convolution, lanes: u32) -> Self {
+        let [.., width] = conv.grid().axes();
+        Self { rows: rows(width.output(), width.kernel()) as u32, lines: 1, lanes }
     }
 
     pub(super) fn as_tile(self) -> Tile {
@@ -119,12 +100,6 @@ impl Config {
             let taps = conv.grid().axes()[AXES - 1].kernel() as u32;
             check_registers([self.rows, 1, self.lanes], request, device)?;
             check_sums(self.lines, taps.saturating_mul(self.lanes), MOST_FILTER_REGISTERS)?;
-            let gradients = self.lines.saturating_mul(self.rows);
-            check_sums(gradients, self.lanes, MOST_FILTER_REGISTERS)?;
-            // A unit that walks down lines finds neighbouring taps on neighbouring lines.
-            if conv.grid().axes()[AXES - 2].dilation() > 1 {
-                check_number("ratio_n", self.lines, 1)?;
-            }
         } else if rolls(conv, request, self, device) {
             check_registers([self.rows, 1, self.lanes], request, device)?;
             check_sums(self.lines, 1, MOST_LINES as u32)?;
@@ -194,13 +169,8 @@ fn rows(line: usize, taps: usize) -> usize {
     [8, 7, 4].into_iter().min_by_key(cost).unwrap_or(8)
 }
 
-/// The most registers of a unit for the sums of a weight gradient that the kernel is compiled for, and for the gradients.
+/// The most registers of a unit for the sums of a weight gradient that the kernel is compiled for.
 const MOST_FILTER_REGISTERS: u32 = 160;
-
-/// The most registers of a unit of a weight gradient unless a tile says otherwise: with more, too few units fit on a
-/// multiprocessor to hide each other's latency. The most lines of taps that are tried.
-const FEW_FILTER_REGISTERS: u32 = 128;
-const MOST_TAP_LINES: u32 = 8;
 
 /// Whether the kernel can compute a problem on a device.
 pub(in crate::conv) fn applies(

@@ -14,14 +14,14 @@ use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
 /// The instructions of a loaded vector of pixels, and of a product.
-const PIXEL: f64 = 17.0;
-const PRODUCT: f64 = 2.4;
+pub(super) const PIXEL: f64 = 17.0;
+pub(super) const PRODUCT: f64 = 2.4;
 
 /// The same for a unit that walks down lines, the instructions of a walk, and the cycles from one line to the next.
 const ROLLING_PIXEL: f64 = 4.2;
-pub(super) const ROLLING_PRODUCT: f64 = 1.67;
-pub(super) const WALK: f64 = 250.0;
-pub(super) const ROLLING_LINE: f64 = 350.0;
+const ROLLING_PRODUCT: f64 = 1.67;
+const WALK: f64 = 250.0;
+const ROLLING_LINE: f64 = 350.0;
 
 /// The cycles from one pixel of a unit to the next, and the units of a multiprocessor that wait at the same time.
 const LATENCY: f64 = 68.0;

@@ -51,7 +51,6 @@ mod form;
 mod kernel;
 mod lines;
 mod rolling;
-mod walk;
 
 pub use config::Config;
 use form::Form;

@@ -19,7 +19,6 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, Layout};
 
 use super::config::Config;
-use super::walk::{Walk, load, widened};
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_at};
@@ -27,7 +26,7 @@ use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, Sweep, row_poi
 use crate::conv::common::pack::Packing;
 use crate::conv::common::run::Run;
 use crate::conv::problem::{Pass, Request, operands, results};
-use crate::cube::convert::{Widening, accumulator, elem};
+use crate::cube::convert::{Widening, accumulator, elem, widen};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
@@ -115,9 +114,9 @@ impl Form {
         self.along.pixels().1
     }
 
-    /// The first register of the buffer of line `y`.
-    fn buffer(&self, y: u32) -> u32 {
-        y % self.ahead * self.pixels()
+    /// The register of pixel `p` of the line in a buffer.
+    fn pixel(&self, buffer: u32, p: u32) -> usize {
+        (buffer * self.pixels() + p) as usize
     }
 
     /// The weight of tap `t` of a line of taps.
@@ -232,13 +231,19 @@ pub(super) fn launch(
     }
 }
 
-/// What a unit computes and where.
+/// What a unit reads and where.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Column {
-    pixels: Walk,
-    /// The offset of its channels in the weights.
+    /// The offset of the sample's channels in the pixels, and in the weights.
+    plane: u32,
     weights: u32,
+    /// The first line and the first pixel that are read, and the number of lines.
+    top: i32,
+    start: i32,
+    read: u32,
+    /// The number of lines of the image; none if the depth is outside.
+    extent: u32,
     /// The lines of results, the first of which has its first result at `first`, and the results of each.
     lines: u32,
     first: u32,
@@ -275,22 +280,20 @@ fn depthwise_rolling<S: Float, A: Float, N: Size>(
     let lines = min(block.lines, block.height - line);
     let inside = row.depth >= 0 && row.depth < gather.depth.extent;
     let depth = select(inside, row.depth, 0i32) * gather.depth.a_step;
-    let pixels = Walk {
+    let column = Column {
         plane: (row.a + channel * gather.a_group + depth as u32) / N::value() as u32,
+        weights: channel,
         top: row.height - reach,
         start,
         read: (lines - 1) * comptime!(form.step) + comptime!(form.taps),
         extent: select(inside, gather.height.extent, 0i32) as u32,
-    };
-    let column = Column {
-        pixels,
-        weights: channel,
         lines,
         first: (row.other + channel * gather.out_group) / N::value() as u32,
         rows: block.width - along,
         vector,
     };
-    let whole = start >= 0 && start + comptime!(form.pixels() as i32) <= gather.width.extent;
+    let whole =
+        column.start >= 0 && column.start + comptime!(form.pixels() as i32) <= gather.width.extent;
     if whole {
         walk::<S, A, N>(a, packed, epilogue, out, gather, &column, false, form);
     } else {
@@ -316,8 +319,7 @@ fn walk<S: Float, A: Float, N: Size>(
     let ahead = zeros::<S, N>(comptime!(form.ahead * form.pixels()));
     #[unroll]
     for y in 0..form.ahead {
-        let first = comptime!(form.buffer(y));
-        load::<S, N>(a, gather, &column.pixels, y.runtime(), &ahead, first, clipped, form.along);
+        load::<S, N>(a, gather, column, y.runtime(), &ahead, y, clipped, form);
     }
     let end = column.lines + comptime!(form.slots() - 1);
     let mut first = column.first;
@@ -329,11 +331,10 @@ fn walk<S: Float, A: Float, N: Size>(
             if newest + i < end {
                 #[unroll]
                 for j in 0..form.step {
-                    let first = comptime!(form.buffer(i * form.step + j));
-                    let pixels =
-                        widened::<S, A, N>(&ahead, first, comptime!(form.pixels()), form.widening);
+                    let buffer = comptime!((i * form.step + j) % form.ahead);
+                    let pixels = widened::<S, A, N>(&ahead, buffer, form);
                     let y = (newest + i) * comptime!(form.step) + comptime!(j + form.ahead);
-                    load::<S, N>(a, gather, &column.pixels, y, &ahead, first, clipped, form.along);
+                    load::<S, N>(a, gather, column, y, &ahead, buffer, clipped, form);
                     add_line::<A, N>(&weights, &pixels, &sums, i, j, form);
                 }
                 // The first lines that end are those before the piece.
@@ -366,6 +367,60 @@ fn weights_of<A: Float, N: Size>(
         }
     }
     weights
+}
+
+/// Starts the loads of the pixels of the unit's line `y` into a buffer; zeros for those outside.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn load<S: Float, N: Size>(
+    a: &[Vector<S, N>],
+    gather: &GatherArgs,
+    column: &Column,
+    y: u32,
+    ahead: &Registers<S, N>,
+    #[comptime] buffer: u32,
+    #[comptime] clipped: bool,
+    #[comptime] form: Form,
+) {
+    #[unroll]
+    for p in 0..form.pixels() {
+        ahead.index(comptime!(form.pixel(buffer, p))).store(Vector::new(S::from_int(0)));
+    }
+    let h = column.top + y as i32;
+    // As an unsigned number, a negative coordinate is larger than every extent.
+    if (h as u32) < column.extent && y < column.read {
+        let lanes = N::value() as u32;
+        let step = gather.width.a_step as u32 / lanes;
+        // The first pixel may lie before the line; then the sum wraps, and those before the line are not read.
+        let line = column.plane + (h * gather.height.a_step) as u32 / lanes;
+        let line = line + column.start as u32 * step;
+        #[unroll]
+        for p in 0..form.pixels() {
+            if comptime!(form.along.is_read(p)) {
+                let x = column.start + p as i32;
+                if comptime!(!clipped) || (x as u32) < gather.width.extent as u32 {
+                    let pixel = a[(line + p * step) as usize];
+                    ahead.index(comptime!(form.pixel(buffer, p))).store(pixel);
+                }
+            }
+        }
+    }
+}
+
+/// The loaded pixels of the line in a buffer, in the type of the sums.
+#[cube]
+fn widened<S: Float, A: Float, N: Size>(
+    ahead: &Registers<S, N>,
+    #[comptime] buffer: u32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
+    let mut pixels = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for p in 0..form.pixels() {
+        let pixel = ahead.index(comptime!(form.pixel(buffer, p))).read();
+        pixels.push(widen::<S, A, N>(pixel, form.widening));
+    }
+    pixels
 }
 
 /// Adds the products of a line of pixels: the `j`-th of those at which the line of results in slot `i` begins. Lines
