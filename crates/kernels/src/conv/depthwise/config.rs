@@ -23,8 +23,8 @@ pub(in crate::conv) const NAME: &str = "depthwise";
 pub struct Config {
     /// The number of neighbouring windows (or coordinates, for a data gradient) along the width.
     pub rows: u32,
-    /// The number of lines of them along the height, which a unit holds at once or walks down; in a weight gradient, of lines
-    /// of taps.
+    /// The number of lines of them along the height, which a unit holds at once or walks down; in a weight gradient, of
+    /// lines of taps.
     pub lines: u32,
     /// The elements of a vector.
     pub lanes: u32,
