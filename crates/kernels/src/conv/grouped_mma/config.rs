@@ -12,7 +12,7 @@ use crate::conv::common::rules::{
     widest_factor_load,
 };
 use crate::conv::problem::{self, Pass, Request};
-use crate::device::{Capabilities, Fragment};
+use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, require};
 
 /// The name of the kernel.
@@ -44,8 +44,6 @@ pub struct Config {
     pub ratio_n: u32,
     /// The number of elements per load.
     pub elems_per_thread: u32,
-    /// Whether matrix units compute the sums. Results that are NaN are recomputed without them.
-    pub(super) has_matrix: bool,
 }
 
 impl Config {
@@ -66,7 +64,6 @@ impl Config {
             ratio_m: lines,
             ratio_n: (groups * chunks / 8).max(1),
             elems_per_thread: widest_factor_load(request.dtype, device),
-            has_matrix: fragment(request, device).is_some(),
         };
         [(lines, 4), (lines, 2), (lines, 1), (4, 1)]
             .map(|(lines, chunks)| config(lines, chunks))
@@ -75,7 +72,7 @@ impl Config {
     }
 
     pub(super) fn as_tile(self) -> Tile {
-        let Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread, .. } = self;
+        let Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread } = self;
         Tile { block_m, block_n, block_k: TERMS, ratio_m, ratio_n, elems_per_thread, stages: 1 }
     }
 
@@ -85,7 +82,7 @@ impl Config {
         check_number("block_k", tile.block_k, TERMS)?;
         check_number("stages", tile.stages, 1)?;
         let Tile { block_m, block_n, ratio_m, ratio_n, elems_per_thread, .. } = tile;
-        Ok(Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread, ..self })
+        Ok(Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread })
     }
 
     pub(super) fn validate(
@@ -94,6 +91,9 @@ impl Config {
         request: Request,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
+        if !has_fragment(request, device) {
+            return Err(PlanError::Foreign);
+        }
         let lanes = widest_factor_load(request.dtype, device);
         check_number("elems_per_thread", self.elems_per_thread, lanes)?;
         let sums = self.ratio_m;
@@ -108,15 +108,7 @@ impl Config {
         check_divisor("ratio_n", self.ratio_n, groups as usize, "groups of channels in a block")?;
         check_divisor("block_n", self.block_n, conv.input().channels(), "channels")?;
         check_units(self.planes(conv, request.pass).saturating_mul(PLANE), device)?;
-        if self.has_matrix != fragment(request, device).is_some() {
-            return Err(PlanError::Foreign);
-        }
-        // Without matrix units nothing is staged.
-        let bytes = match self.has_matrix {
-            true => self.shared_bytes(conv, request.pass, request.dtype),
-            false => 0,
-        };
-        check_shared(bytes, device)
+        check_shared(self.shared_bytes(conv, request.pass, request.dtype), device)
     }
 
     /// The planes of a cube.
@@ -125,12 +117,12 @@ impl Config {
         groups / self.ratio_n.max(1)
     }
 
-    /// The bytes of shared memory that a cube needs on matrix units.
+    /// The bytes of shared memory that a cube needs.
     fn shared_bytes(self, conv: &Convolution, pass: Pass, dtype: DType) -> usize {
         // The results are largest where they are staged as unfinished sums.
         let form = |gather| Form {
             late: true,
-            ..Form::new(conv, pass, &gather, &self.as_tile(), true, &Epilogue::NONE, dtype)
+            ..Form::new(conv, pass, &gather, &self.as_tile(), &Epilogue::NONE, dtype)
         };
         let strips = Gather::all(conv, pass).map(|gather| form(gather).shared()).max();
         strips.unwrap_or(0) as usize * CHUNK as usize * dtype.size()
@@ -139,7 +131,7 @@ impl Config {
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread, .. } = self;
+        let Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread } = self;
         write!(f, "block_m={block_m},block_n={block_n},ratio_m={ratio_m},ratio_n={ratio_n}")?;
         write!(f, ",elems_per_thread={elems_per_thread}")
     }
@@ -155,6 +147,10 @@ pub(in crate::conv) fn applies(
     require(request.precision == Precision::Strict, "it does not round to tf32")?;
     require(conv.input().batch() <= MOST_CUBES, "the batch is too large for one launch")?;
     supports(conv, request.pass, request.dtype)?;
+    require(
+        has_fragment(request, device),
+        "the device has no matrix units of 16×8×16 in registers",
+    )?;
     require(
         Config::new(conv, request, device).is_some(),
         "the device has too little shared memory or too few units, or channels do not fill a block",
@@ -207,11 +203,11 @@ fn is_near(gather: &Gather, conv: &Convolution, group: usize) -> bool {
     narrow && high < 256 && cubes <= MOST_CUBES
 }
 
-/// The fragment for a request, if the units of a plane can hold it in registers in the layout that bands need.
-fn fragment(request: Request, device: &Capabilities) -> Option<(Fragment, u32)> {
-    let held = |plane| device.mma_registers && plane == PLANE;
+/// Whether the units of a plane can hold fragments in registers in the layout that bands need.
+fn has_fragment(request: Request, device: &Capabilities) -> bool {
     let whole = request.dtype.size() == 2 && widest_factor_load(request.dtype, device) == CHUNK;
-    problem::fragment(request, device).filter(|&(_, plane)| whole && held(plane))
+    let plane = problem::fragment(request, device).map(|(_, plane)| plane);
+    whole && device.mma_registers && plane == Some(PLANE)
 }
 
 /// The windows of a cube whose planes walk `lines` lines once.

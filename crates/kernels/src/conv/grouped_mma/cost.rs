@@ -7,7 +7,7 @@ use super::form::{Form, PLANE};
 use crate::conv::common::cost;
 use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::gather::Gather;
-use crate::conv::problem::{Request, multiplications};
+use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
 /// The cycles of a plane besides its products, and of a product of fragments.
@@ -16,9 +16,6 @@ const FRAGMENT: f64 = 3.7;
 
 /// The time of staging pixels and results, relative to that of a copy in the cache. It is not hidden behind products.
 const STAGED: f64 = 1.7;
-
-/// The instructions of a product without matrix units.
-const WITHOUT_MATRIX: f64 = 32.0;
 
 pub(super) fn seconds(
     config: Config,
@@ -32,8 +29,7 @@ pub(super) fn seconds(
     let tile = config.as_tile();
     let (mut cycles, mut staging) = (cost::START, 0.0);
     for gather in Gather::all(conv, pass) {
-        let matrix = config.has_matrix;
-        let form = Form::new(conv, pass, &gather, &tile, matrix, &Epilogue::NONE, dtype);
+        let form = Form::new(conv, pass, &gather, &tile, &Epilogue::NONE, dtype);
         let cubes: usize = form.cubes(conv, &gather).iter().product();
         let fragments = form.height.rows * form.height.taps * form.steps() * form.members;
         let planes = f64::from(form.units() / PLANE);
@@ -42,10 +38,6 @@ pub(super) fn seconds(
         cycles += most * cube;
         let share = most * multiprocessors as f64 / cubes.max(1) as f64;
         staging += STAGED * share * bytes / device.speeds.cache as f64;
-    }
-    if !config.has_matrix {
-        let products = multiplications(conv) as f64;
-        cycles += WITHOUT_MATRIX * products / (multiprocessors as f64 * device.units_per_cycle());
     }
     device.launching(1) + cost::moving(bytes, device).max(cycles / device.clock() + staging)
 }

@@ -26,7 +26,6 @@ const MOST_HELD: u32 = 16;
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
-    pub(super) has_matrix: bool,
     /// The number of neighbouring walks of a plane, of its groups, and of the chunks of a cube's channels.
     pub(super) walks: u32,
     pub(super) members: u32,
@@ -51,14 +50,12 @@ impl Form {
         pass: Pass,
         gather: &Gather,
         tile: &Tile,
-        has_matrix: bool,
         epilogue: &Epilogue<'_>,
         dtype: DType,
     ) -> Self {
         let [_, height, width] = gather.axes;
         let group = inner(conv, pass) as u32;
         Self {
-            has_matrix,
             walks: tile.block_m / walk_windows(group, tile.ratio_m),
             members: tile.ratio_n,
             chunks: tile.block_n / CHUNK,
@@ -287,9 +284,8 @@ mod tests {
         };
         let passes = [Pass::Forward, Pass::Data];
         let passes = passes.into_iter().filter(|pass| supports(&conv, *pass, DType::F16).is_ok());
-        let form = |pass, gather| {
-            Form::new(&conv, pass, &gather, &tile, true, &Epilogue::NONE, DType::F16)
-        };
+        let form =
+            |pass, gather| Form::new(&conv, pass, &gather, &tile, &Epilogue::NONE, DType::F16);
         passes
             .flat_map(|pass| Gather::all(&conv, pass).map(move |gather| form(pass, gather)))
             .flat_map(|form| [form, Form { late: true, ..form }])

@@ -3,11 +3,11 @@
 use cubecl::prelude::*;
 
 use super::block::{BlockArgs, PlaneWork, work_of};
-use super::form::{CHUNK, Form};
+use super::form::Form;
 use super::nonfinite_fixup::recomputed;
 use super::pixels::stage;
 use super::results::{
-    Window, are_numbers, is_there, piece_of, read_piece, result_of, store_vector, window_of,
+    are_numbers, is_there, piece_of, read_piece, result_of, store_vector, window_of,
 };
 use super::walk::{Walk, go_over, walk_down};
 use super::weights::{fill, no_weights, spots_of};
@@ -32,17 +32,11 @@ pub(super) fn grouped_mma<S: Float, A: Float, R: Float, N: Size>(
     #[define(R)] _staged: ElemType,
 ) {
     let work = work_of(block, form);
-    if comptime!(form.has_matrix) {
-        let mut shared = Shared::<[Vector<S, N>]>::new_aligned_slice(
-            comptime!(form.shared() as usize),
-            ALIGNMENT,
-        );
-        sum_walks::<S, A, R, N>(a, w, epilogue, gather, block, &work, &mut shared, form);
-        sync_cube();
-        store_pieces::<S, A, R, N>(a, w, epilogue, out, gather, block, &work, &shared, form);
-    } else {
-        sum_terms::<S, A, N>(a, w, epilogue, out, gather, block, &work, form);
-    }
+    let mut shared =
+        Shared::<[Vector<S, N>]>::new_aligned_slice(comptime!(form.shared() as usize), ALIGNMENT);
+    sum_walks::<S, A, R, N>(a, w, epilogue, gather, block, &work, &mut shared, form);
+    sync_cube();
+    store_pieces::<S, A, R, N>(a, w, epilogue, out, gather, block, &work, &shared, form);
 }
 
 /// Loads the cube's pixels into shared memory, computes the walks of a plane group by group, and writes the sums to
@@ -136,34 +130,6 @@ fn store_pieces<S: Float, A: Float, R: Float, N: Size>(
             let (turn, i) = (bit / comptime!(form.wide()), bit % comptime!(form.wide()));
             let piece = piece_of(UNIT_POS + (round * ahead + turn) * comptime!(form.units()), form);
             let window = window_of(work, &piece, i, form);
-            recomputed::<S, A, N>(a, w, epilogue, out, gather, block, &window, form);
-        }
-    }
-}
-
-/// Computes all windows of a cube term by term, on devices without suitable matrix units.
-#[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn sum_terms<S: Float, A: Float, N: Size>(
-    a: &[Vector<S, N>],
-    w: &[S],
-    epilogue: &EpilogueArgs<S, N>,
-    out: &mut [Vector<S, N>],
-    gather: &GatherArgs,
-    block: &BlockArgs,
-    work: &PlaneWork,
-    #[comptime] form: Form,
-) {
-    let vectors = comptime!(form.chunks * CHUNK / form.lanes);
-    let all = comptime!(form.lines() * form.windows()) * vectors;
-    for i in range_stepped(UNIT_POS, all, comptime!(form.units())) {
-        let (i, vector) = (i / vectors, i % vectors);
-        let window = Window {
-            line: work.line + i / comptime!(form.windows()),
-            column: work.column + i % comptime!(form.windows()),
-            vector: work.chunk * comptime!(CHUNK / form.lanes) + vector,
-        };
-        if is_there(block, work, &window, form) {
             recomputed::<S, A, N>(a, w, epilogue, out, gather, block, &window, form);
         }
     }

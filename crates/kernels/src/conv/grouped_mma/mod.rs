@@ -23,8 +23,7 @@
 //! in its registers. Where there are too many of these, it instead goes over its lines of windows once for each line
 //! of taps.
 //!
-//! A structural zero times Inf gives NaN, so NaN results are recomputed term by term from memory. On devices without
-//! these fragments all results are computed in that way, and no plan chooses the kernel by itself.
+//! A structural zero times Inf gives NaN, so NaN results are recomputed term by term from memory.
 
 use cubecl::prelude::*;
 use windowpane_geometry::{Convolution, Tile};
@@ -91,7 +90,7 @@ impl Kernel for Config {
     }
 }
 
-/// Launches the forward pass or the data gradient, with or without matrix units.
+/// Launches the forward pass or the data gradient.
 fn launch(arguments: &Arguments<'_>, config: Config) {
     let Arguments { client, conv, epilogue, .. } = *arguments;
     let Request { pass, dtype, .. } = arguments.request;
@@ -102,7 +101,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     let results = results(conv, pass);
     let steps = weight_steps(conv, pass);
     for gather in Gather::all(conv, pass) {
-        let form = Form::new(conv, pass, &gather, &tile, config.has_matrix, &epilogue, dtype);
+        let form = Form::new(conv, pass, &gather, &tile, &epilogue, dtype);
         let [_, height, width] = gather.axes;
         let chunk_blocks = chunks / form.chunks as usize;
         let [x, y, z] = form.cubes(conv, &gather).map(|cubes| cubes as u32);
