@@ -151,7 +151,7 @@ fn an_impossible_tile_is_refused_by_its_limit() {
         assert!(refused("block_m=256,block_n=256,block_k=128", request, &GPU).contains("49152"));
     }
     let units = refused("ratio_m=1,ratio_n=1,block_m=256,block_n=256,block_k=8", F32, &GPU);
-    assert!(units.contains("4096 units"), "{units}");
+    assert!(units.contains("4096 threads per block were requested"), "{units}");
     assert!(refused("block_m=7", F32, &PROCESSOR).contains("block_m=7 was requested"));
     // Numbers that follow from others need not be requested.
     let rows = |text: &str| {
