@@ -34,14 +34,16 @@ impl Input {
 }
 
 fuzz_target!(|input: Input| {
-    match input.dtype % 7 {
+    match input.dtype % 9 {
         0 => check(&input, |bits| f64::from(f16::from_bits(bits))),
         1 => check(&input, |bits| f32::from(f16::from_bits(bits))),
         2 => check(&input, f16::from_bits),
         3 => check(&input, bf16::from_bits),
         4 => check(&input, |bits| i32::from(bits as i16)),
         5 => check(&input, |bits| bits as i8),
-        _ => check(&input, |bits| bits as u8),
+        6 => check(&input, |bits| bits as u8),
+        7 => check(&input, |bits| bits as i16),
+        _ => check(&input, |bits| bits),
     }
 });
 
