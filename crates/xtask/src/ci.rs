@@ -41,21 +41,18 @@ fn steps() -> Vec<Step> {
         step("first command: pool2d", || first_command("pool2d")),
         step("documentation", documentation),
     ];
-    steps.push(step("host alone", || check_alone(None)));
     for backend in ["wgpu", "vulkan", "webgpu", "metal", "cpu", "cuda"] {
-        steps.push(step(format!("{backend} alone"), move || check_alone(Some(backend))));
+        steps.push(step(format!("{backend} alone"), move || check_alone(backend)));
     }
     steps.extend([
         step("hip alone", check_hip),
-        step("kernel cache", || check_alone(Some("cpu,kernel-cache"))),
         step("the peer cubek", check_cubek),
         step("Burn", burn::test),
         step("fuzz targets", || fuzz::fuzz(fuzz::SECONDS, &[])),
-        step("tests without a backend", host_tests),
+        step("host alone", host_tests),
         step("Python package", || wheel::build("wgpu").map(drop)),
         step("disk space", disk::make_room),
-        step("lints, ONNX conformance", || shell::run(&mut lint(conformance::command(REQUIRED)?)?)),
-        step("tests on every device", || shell::run(&mut lint(test::required(REQUIRED))?)),
+        step("lints, tests on every device", device_tests),
     ]);
     steps
 }
@@ -86,9 +83,9 @@ fn first_command(name: &str) -> Result<()> {
     Err(format!("`{name}` did not print `valid:y`; its result disagrees with the reference").into())
 }
 
-/// With the default features, as the crates are published: the step `wgpu alone` compiles most of the same again.
+/// With the default features, and with the one that is no backend and that no other step builds, as it brings a data base.
 fn documentation() -> Result<()> {
-    let mut command = cargo(&["doc", "--workspace", "--no-deps"]);
+    let mut command = cargo(&["doc", "--workspace", "--no-deps", "--features", "windowpane/kernel-cache"]);
     shell::run(command.env("RUSTDOCFLAGS", "-Dwarnings"))
 }
 
@@ -101,8 +98,8 @@ fn alone(verb: &str, backend: Option<&str>) -> Command {
     command
 }
 
-fn check_alone(backend: Option<&str>) -> Result<()> {
-    shell::run(&mut alone("check", backend))
+fn check_alone(backend: &str) -> Result<()> {
+    shell::run(&mut alone("check", Some(backend)))
 }
 
 /// CubeCL's `hip` compiles C++ against LLD, which an LLVM that is sufficient for the other backends may lack.
@@ -127,6 +124,12 @@ fn host_tests() -> Result<()> {
     shell::run(&mut lint(alone("test", None))?)?;
     let examples = cargo(&["test", "-p", "windowpane-examples", "--no-default-features"]);
     shell::run(&mut lint(examples)?)
+}
+
+/// The workspace with every backend that runs here, and ONNX's tests of its operators.
+fn device_tests() -> Result<()> {
+    let mut command = lint(test::required(REQUIRED))?;
+    shell::run(conformance::include(&mut command)?)
 }
 
 /// Runs the steps in order until one fails.

@@ -26,19 +26,19 @@ pub(crate) struct Options {
 
 /// Downloads the tests and runs them.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    shell::run(&mut command(&options.require)?)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Downloads the tests and returns the command that runs them, with these devices required.
-pub(crate) fn command(devices: &str) -> Result<Command> {
     let choice = Machine::look().backends();
     println!("{}", choice.line());
     let features = choice.features.join(",");
     let mut command =
         shell::cargo(&["test", "--workspace", "--features", &features, "--test", "conformance"]);
-    command.args(["--", "--nocapture"]).env(FOLDER, provide()?).env(test::REQUIRE, devices);
-    Ok(command)
+    command.args(["--", "--nocapture"]).env(test::REQUIRE, &options.require);
+    shell::run(include(&mut command)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Downloads the tests and has a command run them, which tests the workspace.
+pub(crate) fn include(command: &mut Command) -> Result<&mut Command> {
+    Ok(command.env(FOLDER, provide()?))
 }
 
 /// The folder of the tests, which are downloaded if they are not there yet.
