@@ -85,7 +85,8 @@ fn first_command(name: &str) -> Result<()> {
 
 /// With the default features, and with the one that is no backend and that no other step builds, as it brings a data base.
 fn documentation() -> Result<()> {
-    let mut command = cargo(&["doc", "--workspace", "--no-deps", "--features", "windowpane/kernel-cache"]);
+    let mut command =
+        cargo(&["doc", "--workspace", "--no-deps", "--features", "windowpane/kernel-cache"]);
     shell::run(command.env("RUSTDOCFLAGS", "-Dwarnings"))
 }
 
