@@ -15,6 +15,9 @@ const SEED: &str = "WINDOWPANE_SEED";
 /// others in each run.
 const SEED_OF_GATE: u64 = 1;
 
+/// Has Mesa's software driver compile shaders without optimising them: a test runs most of its shaders once.
+const QUICK_SHADERS: (&str, &str) = ("GALLIVM_PERF", "nopt");
+
 /// The options of `cargo xtask test`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -63,7 +66,7 @@ pub(crate) fn required(devices: &str) -> Command {
 fn command(choice: &Choice, options: &Options) -> Command {
     let features = choice.features.join(",");
     let mut command = shell::cargo(&["test", "--workspace", "--features", &features]);
-    command.args(&options.cargo);
+    command.args(&options.cargo).env(QUICK_SHADERS.0, QUICK_SHADERS.1);
     if !options.harness.is_empty() {
         command.arg("--").args(&options.harness);
     }

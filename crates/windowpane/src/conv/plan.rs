@@ -10,6 +10,9 @@ use super::run::run_again;
 use super::{Conv, ConvAlgorithm};
 use crate::{Device, Result, Tensor};
 
+/// The most plans that tuning measures, where the caller does not say.
+const MOST_PLANS: usize = 160;
+
 /// How a convolution or its gradient will run: the kernel, its tile sizes and its symbol table.
 ///
 /// A plan is made before anything is launched. It prints as a table, can be changed, and then runs.
@@ -132,8 +135,18 @@ impl ConvPlan {
     /// A plan without kernels, as on `host`, does not change. [`Tuned`](crate::Tuned) shows how to save
     /// the choices.
     pub fn tune(&self) -> Result<Self> {
+        self.tune_at_most(MOST_PLANS)
+    }
+
+    /// As [`tune`](Self::tune), but measures at most this many plans instead of 160, this one included. Each must be
+    /// compiled, which takes most of the time. The default plans of the other kernels come first.
+    #[cfg_attr(
+        not(feature = "kernels"),
+        expect(unused_variables, reason = "nothing to choose from")
+    )]
+    pub fn tune_at_most(&self, plans: usize) -> Result<Self> {
         #[cfg(feature = "kernels")]
-        return super::tune::tune(self);
+        return super::tune::tune(self, plans);
         #[cfg(not(feature = "kernels"))]
         Ok(self.clone())
     }

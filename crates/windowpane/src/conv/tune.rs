@@ -22,11 +22,8 @@ const HOPELESS: f64 = 2.0;
 /// The relative gain a plan needs to replace another; less may be noise.
 const GAIN: f64 = 0.02;
 
-/// The most plans that are measured; each one must be compiled.
-const MOST_PLANS: usize = 160;
-
-/// The fastest plan among those that respect the options.
-pub(super) fn tune(plan: &ConvPlan) -> Result<ConvPlan> {
+/// The fastest plan among those that respect the options, of which at most `most` are measured.
+pub(super) fn tune(plan: &ConvPlan, most: usize) -> Result<ConvPlan> {
     let (Choice::Kernel(own), Some(capabilities)) = (plan.choice, plan.device.capabilities())
     else {
         return Ok(plan.clone());
@@ -35,7 +32,7 @@ pub(super) fn tune(plan: &ConvPlan) -> Result<ConvPlan> {
     if problem.output().elements() == 0 {
         return Ok(plan.clone());
     }
-    let mut search = Search::new(plan)?;
+    let mut search = Search::new(plan, most)?;
     search.measure(own)?;
     for other in Plan::beginnings(problem, request, capabilities) {
         search.try_plan(other);
@@ -46,7 +43,7 @@ pub(super) fn tune(plan: &ConvPlan) -> Result<ConvPlan> {
         for near in best.neighbours(problem, request, capabilities) {
             search.try_plan(near);
         }
-        if search.best == before || search.seen.len() >= MOST_PLANS {
+        if search.best == before || search.seen.len() >= most {
             break;
         }
     }
@@ -67,12 +64,13 @@ struct Search<'a> {
     inputs: Vec<Tensor>,
     results: Vec<Tensor>,
     seen: Vec<Plan>,
+    most: usize,
     /// The fastest plan and its time in seconds.
     best: Option<(Plan, f64)>,
 }
 
 impl<'a> Search<'a> {
-    fn new(plan: &'a ConvPlan) -> Result<Self> {
+    fn new(plan: &'a ConvPlan, most: usize) -> Result<Self> {
         let shape = |shape: Shape| -> Vec<usize> { shape.dims(plan.problem.layout()).collect() };
         let (x, y) = (shape(plan.problem.input()), shape(plan.problem.output()));
         let w = plan.problem.filter().dims(plan.problem.filter_layout()).collect();
@@ -85,12 +83,12 @@ impl<'a> Search<'a> {
         let random =
             |(dims, seed): (Vec<usize>, u32)| Tensor::random(&plan.device, plan.dtype, dims, seed);
         let inputs = reads.into_iter().zip(1..).map(random).collect::<Result<_>>()?;
-        Ok(Self { plan, inputs, results: Vec::new(), seen: Vec::new(), best: None })
+        Ok(Self { plan, inputs, results: Vec::new(), seen: Vec::new(), most, best: None })
     }
 
     /// Measures a new plan if it respects the options. A plan that does not run is not a candidate.
     fn try_plan(&mut self, plan: Plan) {
-        let known = self.seen.contains(&plan) || self.seen.len() >= MOST_PLANS;
+        let known = self.seen.contains(&plan) || self.seen.len() >= self.most;
         if known || !self.keeps_options(&plan) {
             return;
         }
