@@ -83,7 +83,7 @@ fn first_command(name: &str) -> Result<()> {
     Err(format!("`{name}` did not print `valid:y`; its result disagrees with the reference").into())
 }
 
-/// With the default features, and with the one that is no backend and that no other step builds, as it brings a database.
+/// With the default features and `kernel-cache`. No other step builds that one, because it depends on a database.
 fn documentation() -> Result<()> {
     let mut command =
         cargo(&["doc", "--workspace", "--no-deps", "--features", "windowpane/kernel-cache"]);

@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Downloads the tests and has a command run them, which tests the workspace.
+/// Downloads the tests and makes a command that tests the workspace run them too.
 pub(crate) fn include(command: &mut Command) -> Result<&mut Command> {
     Ok(command.env(FOLDER, provide()?))
 }

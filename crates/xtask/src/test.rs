@@ -15,7 +15,7 @@ const SEED: &str = "WINDOWPANE_SEED";
 /// others in each run.
 const SEED_OF_GATE: u64 = 1;
 
-/// Has Mesa's software driver compile shaders without optimising them: a test runs most of its shaders once.
+/// The variable that makes Mesa's software driver compile shaders without optimising them: tests run most shaders once.
 const QUICK_SHADERS: (&str, &str) = ("GALLIVM_PERF", "nopt");
 
 /// The options of `cargo xtask test`.
