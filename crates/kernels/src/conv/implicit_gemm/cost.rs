@@ -12,7 +12,7 @@ use crate::conv::common::gather::{Gather, columns};
 use crate::conv::problem::{Pass, Request};
 use crate::device::Capabilities;
 
-/// The speed of a mainloop. Its times are in cycles of a multiprocessor.
+/// The speed of a mainloop with a tile. Its times are in cycles of a multiprocessor.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::conv) struct Mainloop {
     /// The multiply-adds per second that all multiprocessors reach together.
@@ -20,15 +20,13 @@ pub(in crate::conv) struct Mainloop {
     /// The time of the loads of a step, and the shortest time of a step.
     pub(in crate::conv) loads: f64,
     pub(in crate::conv) step: f64,
-    /// The time of storing an element of a tile.
+    /// The time of storing an element of a tile, and the additional time of one that is not stored together with its
+    /// neighbours.
     pub(in crate::conv) store: f64,
+    pub(in crate::conv) scattered: f64,
+    /// The units of a multiprocessor that hide each other's loads.
+    pub(in crate::conv) resident: u32,
 }
-
-/// The additional time of a result that is not stored together with its neighbours.
-const SCATTERED: f64 = 0.6;
-
-/// The units of a multiprocessor that hide each other's loads.
-const RESIDENT: usize = 256;
 
 /// The estimated seconds of a pass with cubes of `units` units.
 pub(in crate::conv) fn seconds(
@@ -37,7 +35,7 @@ pub(in crate::conv) fn seconds(
     tile: &Tile,
     product: &Product,
     mainloop: Mainloop,
-    [units, splits]: [usize; 2],
+    (units, splits): (u32, usize),
     device: &Capabilities,
 ) -> f64 {
     let (pass, multiprocessors) = (request.pass, device.multiprocessor_count());
@@ -53,11 +51,11 @@ pub(in crate::conv) fn seconds(
     let speed = mainloop.products / multiprocessors as f64 / device.clock();
     let step = (m * n * k) as f64 / speed + mainloop.loads;
     let scattered = if product.whole { 0 } else { m.min(lines) * n.min(columns) };
-    let store = mainloop.store * (m * n) as f64 + SCATTERED * scattered as f64;
+    let store = mainloop.store * (m * n) as f64 + mainloop.scattered * scattered as f64;
 
     let busy = most as f64 * (steps * step + store);
-    let waves = most.div_ceil((RESIDENT / units.max(1)).max(1)) as f64;
-    let waiting = waves * (steps * step.max(mainloop.step) + store);
+    let waves = most.div_ceil((mainloop.resident / units.max(1)).max(1) as usize) as f64;
+    let waiting = waves * (steps * step.max(mainloop.step) + store + cost::START);
     let moving = cost::moving(cost::bytes(conv, request), device);
     device.launching(1) + moving.max(busy.max(waiting) / device.clock())
 }

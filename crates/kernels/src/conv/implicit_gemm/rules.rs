@@ -58,11 +58,3 @@ pub(in crate::conv) fn check_cubes(
         false => Err(PlanError::Cubes { cubes, limit: device.cubes }),
     }
 }
-
-/// A tile, followed by smaller ones for devices that do not have enough shared memory for it.
-pub(in crate::conv) fn smaller(tile: Tile) -> [Tile; 4] {
-    let single = Tile { stages: 1, ..tile };
-    let low = Tile { block_m: 64, ratio_m: (tile.ratio_m / 2).max(1), ..single };
-    let narrow = Tile { block_n: low.block_n.min(32), ratio_n: 1, ..low };
-    [tile, single, low, narrow]
-}

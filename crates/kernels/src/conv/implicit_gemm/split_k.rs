@@ -1,45 +1,57 @@
-//! The number of parts that the sums of a blocked product are split into, so that a few blocks keep a device busy.
+//! The search for the tile and the number of parts of its sums with the lowest estimated time, for the mainloops that
+//! stage blocks in shared memory (`simt` and `mma`).
 
 use windowpane_geometry::{Convolution, Tile};
 
-use super::rules::{line_blocks, longest_product};
-use crate::conv::common::gather::columns;
+use super::rules::longest_product;
 use crate::conv::common::rules::MOST_CUBES;
-use crate::conv::common::split_k::at_most;
-use crate::conv::problem::Pass;
+use crate::conv::common::split_k;
+use crate::conv::problem::{Pass, Request};
+use crate::device::Capabilities;
 
-/// The number of cubes up to which long sums are split, and the fewest blocks of terms that are worth a cube.
-const BUSY_CUBES: usize = 1024;
-const BLOCKS_A_PART: usize = 8;
+/// The numbers of parts that are tried.
+const TRIED: [usize; 20] =
+    [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048];
 
-/// With fewer cubes than this in a forward or data-gradient launch, most of a device is idle. Sums are then split
-/// until there are about this many.
-const FEW_CUBES: usize = 128;
+/// A problem on a device, and the seconds in which a kernel computes it with a tile and a number of parts.
+pub(in crate::conv) struct Search<'a, F: Fn(&Tile, usize) -> f64> {
+    pub(in crate::conv) conv: &'a Convolution,
+    pub(in crate::conv) request: Request,
+    pub(in crate::conv) device: &'a Capabilities,
+    pub(in crate::conv) seconds: F,
+}
 
-/// The largest number of parts that a launch supports.
+impl<F: Fn(&Tile, usize) -> f64> Search<'_, F> {
+    /// The tile with the lowest estimate, each with the best number of parts for it.
+    pub(in crate::conv) fn tile(&self, tiles: impl IntoIterator<Item = Tile>) -> Option<Tile> {
+        let estimated = tiles.into_iter().map(|tile| (self.estimate(&tile).0, tile));
+        estimated.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, tile)| tile)
+    }
+
+    /// The number of parts with the lowest estimate.
+    pub(in crate::conv) fn splits(&self, tile: &Tile) -> usize {
+        self.estimate(tile).1
+    }
+
+    /// The lowest estimate of a tile, with the time in which parts are added, and its number of parts.
+    fn estimate(&self, tile: &Tile) -> (f64, usize) {
+        let Self { conv, request, device, seconds } = self;
+        let (_, terms) = longest_product(conv, request.pass);
+        let steps = terms.div_ceil(tile.block_k as usize);
+        let most = most(conv, request.pass).min(steps);
+        let total = |splits: usize| {
+            let adds = split_k::stores_parts(request.pass, request.dtype, splits);
+            let adding = if adds { split_k::seconds(conv, *request, splits, device) } else { 0.0 };
+            (seconds(tile, splits) + adding, splits)
+        };
+        let tried = TRIED.into_iter().take_while(|splits| *splits == 1 || *splits <= most);
+        tried.map(total).min_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap_or((0.0, 1))
+    }
+}
+
+/// The most parts that a launch supports.
 pub(in crate::conv) fn most(conv: &Convolution, pass: Pass) -> usize {
     let (_, terms) = longest_product(conv, pass);
     // Parts and groups share one axis of the launch.
-    at_most(conv, pass, terms.min(MOST_CUBES / conv.groups()))
-}
-
-/// The number of parts that gives enough cubes to keep the device busy. The weight gradient has long sums and is
-/// split into many parts. Other passes are split only where most of the device would be idle, because another
-/// kernel must read, add and finish the parts.
-pub(in crate::conv) fn splits(conv: &Convolution, pass: Pass, tile: &Tile) -> usize {
-    let (_, terms) = longest_product(conv, pass);
-    let blocks = blocks(conv, pass, tile);
-    let wanted = match pass {
-        Pass::Filter => BUSY_CUBES.div_ceil(blocks),
-        _ => FEW_CUBES / blocks,
-    };
-    let worth = terms / (tile.block_k as usize * BLOCKS_A_PART);
-    wanted.min(worth).clamp(1, most(conv, pass))
-}
-
-/// The number of blocks of results.
-pub(in crate::conv) fn blocks(conv: &Convolution, pass: Pass, tile: &Tile) -> usize {
-    line_blocks(conv, pass, tile.block_m as usize).max(1)
-        * columns(conv, pass).div_ceil(tile.block_n as usize)
-        * conv.groups()
+    split_k::at_most(conv, pass, terms.min(MOST_CUBES / conv.groups()))
 }

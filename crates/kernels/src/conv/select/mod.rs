@@ -207,12 +207,12 @@ impl Plan {
         self.config.kernel().factors(&in_layout(conv, request.pass, self.layout), request)
     }
 
-    /// Whether a kernel stores partial sums. Where sums are long, it always stores them as wide as partial sums, so
-    /// that another batch size, with another number of parts, does not need another kernel.
+    /// Whether the kernel stores partial sums, which another launch adds.
     pub(super) fn cuts(&self, pass: Pass, dtype: DType) -> bool {
-        let long = matches!(pass, Pass::Filter | Pass::Bias);
-        let fixed = self.config.kernel().depends_on_batch();
-        self.splits > 1 || (long && !fixed && dtype != accumulator(dtype))
+        match self.config.kernel().depends_on_batch() {
+            true => self.splits > 1,
+            false => split_k::stores_parts(pass, dtype, self.splits),
+        }
     }
 
     /// The type in which a kernel stores its sums.

@@ -5,14 +5,16 @@ use core::fmt;
 use windowpane_geometry::{Convolution, Layout, Tile, Tiling};
 
 use super::form;
+use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::gather::{columns, inner};
 use crate::conv::common::rules::{
     MOST_BLOCK, check_block, check_lanes, check_shared, check_stages, check_sums, check_units,
     widest_factor_load,
 };
 use crate::conv::implicit_gemm::blocks::{Product, Side};
-use crate::conv::implicit_gemm::cost::Mainloop;
-use crate::conv::implicit_gemm::rules::{self, smaller};
+use crate::conv::implicit_gemm::cost::{self, Mainloop};
+use crate::conv::implicit_gemm::rules;
+use crate::conv::implicit_gemm::split_k::Search;
 use crate::conv::problem::{Request, fragment};
 use crate::device::{Capabilities, Fragment};
 use crate::error::{NotApplicable, PlanError, require};
@@ -34,7 +36,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// A block that is as wide as the number of filters, and as large as the device has room for.
+    /// The tile with the lowest estimated time.
     pub(in crate::conv) fn new(
         conv: &Convolution,
         request: Request,
@@ -73,55 +75,101 @@ pub(in crate::conv) fn applies(
     )
 }
 
-/// The speed of the mainloop: the share of the matrix units' speed that it reaches, and its times in cycles. Finding the
-/// elements of `a` takes longer if the terms of a block belong to several taps.
-pub(super) fn mainloop(
-    tile: &Tile,
-    product: &Product,
-    request: Request,
-    device: &Capabilities,
-) -> Mainloop {
+/// The speed of the mainloop. A vector takes as long to load whatever its number of elements. Products take little time
+/// beside loads, and beside the latency of a step where few planes are resident.
+fn mainloop(tile: &Tile, product: &Product, request: Request, device: &Capabilities) -> Mainloop {
     let loads = |block: u32, side: Side| f64::from(block * tile.block_k / side.lanes);
-    let finding = if product.one_tap { 1.0 } else { 3.2 };
     // Factors of tf32 take twice as long.
     let half = 2.0 / request.dtype.size() as f64;
     Mainloop {
-        products: 0.63 * half * device.speeds.matrix as f64,
-        loads: 0.17 * (finding * loads(tile.block_m, product.a) + loads(tile.block_n, product.b)),
-        step: 600.0,
-        store: 0.32,
+        products: half * device.speeds.matrix as f64,
+        loads: 0.57 * (loads(tile.block_m, product.a) + loads(tile.block_n, product.b)),
+        step: 360.0 + 1.8 * f64::from(tile.block_k * tile.ratio_m * tile.ratio_n),
+        store: 0.38,
+        scattered: 0.1,
+        resident: 1024,
     }
 }
 
+/// The blocks that are considered, as `[block_m, block_n, ratio_m, ratio_n]`, and how many times the usual terms they have.
+const BLOCKS: [([u32; 4], u32); 12] = [
+    ([128, 128, 4, 2], 1),
+    ([128, 64, 2, 2], 1),
+    ([64, 128, 2, 2], 1),
+    ([64, 64, 2, 2], 1),
+    ([64, 64, 2, 1], 1),
+    ([128, 32, 2, 1], 1),
+    ([32, 128, 1, 2], 1),
+    ([64, 32, 1, 1], 1),
+    ([32, 64, 1, 1], 1),
+    ([32, 32, 1, 1], 1),
+    ([32, 32, 1, 1], 2),
+    ([128, 16, 2, 1], 1),
+];
+
+/// The blocks of planes with 4 by 4 fragments. Such a plane reads two thirds as much shared memory per product as one with
+/// 4 by 2, and a block that is twice as wide loads each of its rows half as often. These planes use all registers. Short
+/// loads would need even more, and with a shading language they are slow (f16 on an H200 with Vulkan: 32 TFLOP/s, compared
+/// with 175 for 4 by 2).
+const LARGE_BLOCKS: [([u32; 4], u32); 2] = [([128, 256, 4, 4], 2), ([128, 128, 4, 4], 1)];
+
 fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
     let (fragment, _) = fragment(request, device)?;
-    let columns = columns(conv, request.pass);
     let elems_per_thread = widest_factor_load(request.dtype, device);
     // A block has the same number of bytes along the terms for every type.
     let block_k = (64 / request.dtype.size() as u32).next_multiple_of(fragment.k);
-    let tile = |block_n, ratio_m, ratio_n| {
-        let block_m = 128;
-        Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages: 2 }
+    let tile = |([block_m, block_n, ratio_m, ratio_n], times): ([u32; 4], u32), stages| {
+        let block_k = times * block_k;
+        Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages }
     };
-    let plain = match columns {
-        65.. => tile(128, 4, 2),
-        33.. => tile(64, 2, 2),
-        17.. => tile(32, 2, 1),
-        _ => tile(16, 2, 1),
-    };
-    // With 4 by 4 fragments a plane reads two thirds as much shared memory per product, and with blocks twice as wide
-    // each line is loaded half as often. These planes use all registers. Short loads would need even more, and with
-    // a shading language they are slow (f16 on an H200 with Vulkan: 32 TFLOP/s, compared with 175 for 4 by 2).
-    let wide = Tile { block_k: 2 * block_k, ..tile(256, 4, 4) };
+    let fits = |tile: &Tile| check(tile, request, device).is_ok();
     let whole = |count: usize| count.is_multiple_of(elems_per_thread as usize);
-    let pays = device.vector_lanes >= 8
+    let large = device.vector_lanes >= 8
         && request.dtype.size() == 2
         && conv.layout() == Layout::ChannelsLast
         && whole(inner(conv, request.pass))
-        && whole(columns);
-    let large = [(columns > 128, wide), (columns > 64, tile(128, 4, 4))];
-    let large = large.into_iter().filter_map(|(filled, tile)| (pays && filled).then_some(tile));
-    large.chain(smaller(plain)).find(|tile| check(tile, request, device).is_ok())
+        && whole(columns(conv, request.pass));
+    let large = LARGE_BLOCKS.into_iter().filter(|_| large).map(|block| tile(block, 2));
+    let others = BLOCKS.into_iter();
+    let others =
+        others.filter_map(|block| [2, 1].map(|stages| tile(block, stages)).into_iter().find(fits));
+    search(conv, request, device).tile(large.filter(fits).chain(others))
+}
+
+/// The search for a tile and a number of parts.
+pub(super) fn search<'a>(
+    conv: &'a Convolution,
+    request: Request,
+    device: &'a Capabilities,
+) -> Search<'a, impl Fn(&Tile, usize) -> f64> {
+    let seconds = move |tile: &Tile, splits| seconds(conv, request, tile, splits, device);
+    Search { conv, request, device, seconds }
+}
+
+/// The estimated seconds of a launch.
+pub(super) fn seconds(
+    conv: &Convolution,
+    request: Request,
+    tile: &Tile,
+    splits: usize,
+    device: &Capabilities,
+) -> f64 {
+    let units =
+        fragment(request, device).map_or(0, |(fragment, plane)| form::units(tile, fragment, plane));
+    let product = product(conv, request, tile, Epilogue::NONE.form(request.dtype));
+    let mainloop = mainloop(tile, &product, request, device);
+    cost::seconds(conv, request, tile, &product, mainloop, (units, splits), device)
+}
+
+/// The product.
+pub(super) fn product(
+    conv: &Convolution,
+    request: Request,
+    tile: &Tile,
+    epilogue: EpilogueForm,
+) -> Product {
+    let load = tile.elems_per_thread;
+    Product::new(conv, request.pass, tile, [load, load], epilogue)
 }
 
 /// Rejects a tile that the kernel does not support.

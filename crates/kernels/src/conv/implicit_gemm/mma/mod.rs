@@ -35,10 +35,8 @@ use windowpane_geometry::{Convolution, Precision, Tile};
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
-use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::kernel::Kernel;
-use crate::conv::implicit_gemm::blocks::{Product, launch_of};
-use crate::conv::implicit_gemm::cost;
+use crate::conv::implicit_gemm::blocks::launch_of;
 use crate::conv::implicit_gemm::rules::check_cubes;
 use crate::conv::implicit_gemm::split_k;
 use crate::conv::problem::{Request, fragment, operands, results};
@@ -79,8 +77,8 @@ impl Kernel for Config {
         true
     }
 
-    fn splits(&self, conv: &Convolution, request: Request, _: &Capabilities) -> usize {
-        split_k::splits(conv, request.pass, &self.tile)
+    fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
+        config::search(conv, request, device).splits(&self.tile)
     }
 
     fn most_splits(&self, conv: &Convolution, request: Request, _: &Capabilities) -> usize {
@@ -94,21 +92,13 @@ impl Kernel for Config {
         splits: usize,
         device: &Capabilities,
     ) -> f64 {
-        let product = product(conv, request, &self.tile, Epilogue::NONE.form(request.dtype));
-        let sizes = [self.units(conv, request, device) as usize, splits];
-        let mainloop = config::mainloop(&self.tile, &product, request, device);
-        cost::seconds(conv, request, &self.tile, &product, mainloop, sizes, device)
+        config::seconds(conv, request, &self.tile, splits, device)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
         launch(arguments, *self);
         Ok(())
     }
-}
-
-fn product(conv: &Convolution, request: Request, tile: &Tile, epilogue: EpilogueForm) -> Product {
-    let load = tile.elems_per_thread;
-    Product::new(conv, request.pass, tile, [load, load], epilogue)
 }
 
 /// Launches a pass.
@@ -120,7 +110,7 @@ fn launch(arguments: &Arguments<'_>, Config { tile, fragment, plane }: Config) {
         tile,
         fragment,
         plane,
-        product: product(conv, arguments.request, &tile, epilogue.form(stored)),
+        product: config::product(conv, arguments.request, &tile, epilogue.form(stored)),
         tf32: precision == Precision::Tf32,
         gap: gap(dtype.size()),
         strip: strip(&tile, fragment, plane, dtype, arguments.device.shared_bytes),

@@ -1,19 +1,19 @@
 //! Which problems a GPU's plain units (no matrix units) multiply, and the best tile for a problem.
 
-use core::{fmt, iter};
+use core::fmt;
 
 use windowpane_geometry::{Convolution, DType, Precision, Tile, Tiling};
 
-use crate::conv::common::gather::columns;
+use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::rules::{
     MOST_BLOCK, check_block, check_lanes, check_shared, check_stages, check_sums, check_units,
     widest_load,
 };
 use crate::conv::implicit_gemm::blocks::{Product, QUAD};
-use crate::conv::implicit_gemm::cost::Mainloop;
-use crate::conv::implicit_gemm::rules::{self, smaller};
-use crate::conv::implicit_gemm::split_k;
-use crate::conv::problem::{Pass, Request};
+use crate::conv::implicit_gemm::cost::{self, Mainloop};
+use crate::conv::implicit_gemm::rules;
+use crate::conv::implicit_gemm::split_k::Search;
+use crate::conv::problem::Request;
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, require};
@@ -32,7 +32,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// A block that is as wide as the number of filters, with enough windows to keep its units busy.
+    /// The tile with the lowest estimated time.
     pub(in crate::conv) fn new(
         conv: &Convolution,
         request: Request,
@@ -67,54 +67,70 @@ pub(in crate::conv) fn applies(
     )
 }
 
+/// The blocks that are considered, as `[block_m, block_n, block_k, ratio_m, ratio_n]`: the largest for products that fill
+/// them on every multiprocessor, the smallest for those of few rows or columns.
+const BLOCKS: [[u32; 5]; 13] = [
+    [128, 128, 16, 2, 2],
+    [128, 64, 16, 2, 2],
+    [64, 128, 16, 2, 2],
+    [64, 64, 16, 2, 2],
+    [64, 64, 16, 1, 1],
+    [128, 32, 16, 2, 1],
+    [32, 128, 16, 1, 2],
+    [64, 32, 16, 1, 1],
+    [32, 64, 16, 1, 1],
+    [32, 32, 16, 1, 1],
+    [32, 32, 32, 1, 1],
+    [128, 16, 16, 2, 1],
+    [64, 16, 16, 1, 1],
+];
+
 fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
-    let wide = accumulator(request.dtype).size() > 4;
-    let (block_m, block_n, ratio_m, ratio_n) = match columns(conv, request.pass) {
-        _ if wide => (64, 64, 1, 1),
-        65.. => (128, 128, 2, 2),
-        33.. => (128, 64, 2, 2),
-        17.. => (128, 32, 2, 1),
-        _ => (128, 16, 2, 1),
-    };
     let elems_per_thread = widest_load(request.dtype, device);
-    // A weight gradient may have few lines.
-    let low = match request.pass {
-        Pass::Filter if block_m == 128 => low_block(rules::longest_product(conv, request.pass).0),
-        _ => block_m,
-    };
-    let (block_m, ratio_m) = (low, ratio_m.min(low / 32));
-    let tile =
-        Tile { block_m, block_n, block_k: 16, ratio_m, ratio_n, elems_per_thread, stages: 2 };
-    let tile = if request.pass == Pass::Filter { filling(tile, conv, device) } else { tile };
-    smaller(tile).into_iter().find(|tile| check(tile, request, device).is_ok())
-}
-
-/// A tile of a weight gradient, halved until there is a cube for most multiprocessors, where the sums are too short to
-/// be split among these.
-fn filling(tile: Tile, conv: &Convolution, device: &Capabilities) -> Tile {
-    let halves = iter::successors(Some(tile), |tile| {
-        let Tile { block_m, block_n, ratio_m, ratio_n, .. } = *tile;
-        Some(match block_m < block_n {
-            true => Tile { block_n: block_n / 2, ratio_n: ratio_n.min(block_n / 64), ..*tile },
-            false => Tile { block_m: block_m / 2, ratio_m: ratio_m.min(block_m / 64), ..*tile },
-        })
+    // Wide accumulators take twice as many registers.
+    let most = if accumulator(request.dtype).size() > 4 { 1 } else { MOST_PIECES };
+    let blocks = BLOCKS.into_iter().filter(|[.., ratio_m, ratio_n]| ratio_m * ratio_n <= most);
+    let tiles = blocks.filter_map(|[block_m, block_n, block_k, ratio_m, ratio_n]| {
+        let tile =
+            |stages| Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages };
+        [2, 1].map(tile).into_iter().find(|tile| check(tile, request, device).is_ok())
     });
-    let tiles: Vec<Tile> = halves.take_while(|tile| tile.block_m.min(tile.block_n) >= 32).collect();
-    let fills = |tile: &&Tile| {
-        let cubes =
-            split_k::blocks(conv, Pass::Filter, tile) * split_k::splits(conv, Pass::Filter, tile);
-        4 * cubes >= 3 * device.multiprocessor_count()
-    };
-    tiles.iter().find(fills).or(tiles.last()).copied().unwrap_or(tile)
+    search(conv, request, device).tile(tiles)
 }
 
-/// The lines of a block with the least cost for this many lines: for the products, and for loading the columns of each
-/// block, which take the longer the lower it is.
-fn low_block(lines: usize) -> u32 {
-    let cost = |block: &u32| {
-        lines.next_multiple_of(*block as usize) * (*block as usize + 16) / *block as usize
-    };
-    [128, 64, 32].into_iter().min_by_key(cost).unwrap_or(128)
+/// The search for a tile and a number of parts.
+pub(super) fn search<'a>(
+    conv: &'a Convolution,
+    request: Request,
+    device: &'a Capabilities,
+) -> Search<'a, impl Fn(&Tile, usize) -> f64> {
+    let seconds = move |tile: &Tile, splits| seconds(conv, request, tile, splits, device);
+    Search { conv, request, device, seconds }
+}
+
+/// The estimated seconds of a launch.
+pub(super) fn seconds(
+    conv: &Convolution,
+    request: Request,
+    tile: &Tile,
+    splits: usize,
+    device: &Capabilities,
+) -> f64 {
+    let product = product(conv, request, tile, Epilogue::NONE.form(request.dtype));
+    let mainloop = mainloop(tile, &product, device);
+    cost::seconds(conv, request, tile, &product, mainloop, (units(tile), splits), device)
+}
+
+/// The product. A load fills one vector in shared memory, or is transposed into several.
+pub(super) fn product(
+    conv: &Convolution,
+    request: Request,
+    tile: &Tile,
+    epilogue: EpilogueForm,
+) -> Product {
+    let load = tile.elems_per_thread;
+    let most = [load.min(tile.block_k), load.min(QUAD)];
+    Product::new(conv, request.pass, tile, most, epilogue)
 }
 
 /// Rejects a tile that the kernel does not support.
@@ -145,16 +161,25 @@ fn shared_bytes(tile: &Tile, dtype: DType) -> usize {
     elements * tile.stages as usize * accumulator(dtype).size()
 }
 
-/// The speed of the mainloop: the share of the vector units' speed that it reaches, and its times in cycles. An element
-/// takes as long whether it is loaded alone or in a vector, because it is stored in shared memory by itself. Finding the
-/// elements of `a` takes longer if the terms of a block belong to several taps.
-pub(super) fn mainloop(tile: &Tile, product: &Product, device: &Capabilities) -> Mainloop {
-    let finding = if product.one_tap { 1.0 } else { 1.7 };
+/// The speed of the mainloop. For each term a unit multiplies 16 pairs per piece, and loads the factors of its pieces. An
+/// element takes as long whether it is loaded alone or in a vector, because it is stored in shared memory by itself.
+/// Finding the elements of `a` takes longer if the terms of a block belong to several taps.
+fn mainloop(tile: &Tile, product: &Product, device: &Capabilities) -> Mainloop {
+    let finding = match (product.one_tap, product.filter) {
+        (true, _) => 1.0,
+        (false, true) => 1.4,
+        (false, false) => 2.3,
+    };
     let [m, n, k] = [tile.block_m, tile.block_n, tile.block_k].map(f64::from);
+    let [ratio_m, ratio_n] = [tile.ratio_m, tile.ratio_n].map(f64::from);
+    let products = 16.0 * ratio_m * ratio_n;
+    let share = products / (products + ratio_m + ratio_n + 9.6);
     Mainloop {
-        products: 0.82 * device.speeds.vector as f64,
-        loads: 0.12 * (finding * m + n) * k,
-        step: 1230.0,
-        store: 0.12,
+        products: share * device.speeds.vector as f64,
+        loads: 0.08 * (finding * m + n) * k,
+        step: 420.0 + 21.0 * k * ratio_m * ratio_n,
+        store: 0.17,
+        scattered: 0.58,
+        resident: 512,
     }
 }

@@ -27,10 +27,8 @@ use windowpane_geometry::{Convolution, Tile};
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
-use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::kernel::Kernel;
-use crate::conv::implicit_gemm::blocks::{Product, QUAD, launch_of};
-use crate::conv::implicit_gemm::cost;
+use crate::conv::implicit_gemm::blocks::launch_of;
 use crate::conv::implicit_gemm::rules::check_cubes;
 use crate::conv::implicit_gemm::split_k;
 use crate::conv::problem::{Request, operands, results};
@@ -68,8 +66,8 @@ impl Kernel for Config {
         true
     }
 
-    fn splits(&self, conv: &Convolution, request: Request, _: &Capabilities) -> usize {
-        split_k::splits(conv, request.pass, &self.tile)
+    fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
+        config::search(conv, request, device).splits(&self.tile)
     }
 
     fn most_splits(&self, conv: &Convolution, request: Request, _: &Capabilities) -> usize {
@@ -83,10 +81,7 @@ impl Kernel for Config {
         splits: usize,
         device: &Capabilities,
     ) -> f64 {
-        let product = product(conv, request, &self.tile, Epilogue::NONE.form(request.dtype));
-        let mainloop = config::mainloop(&self.tile, &product, device);
-        let sizes = [config::units(&self.tile) as usize, splits];
-        cost::seconds(conv, request, &self.tile, &product, mainloop, sizes, device)
+        config::seconds(conv, request, &self.tile, splits, device)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
@@ -95,20 +90,13 @@ impl Kernel for Config {
     }
 }
 
-/// The product. A load fills one vector in shared memory, or is transposed into several.
-fn product(conv: &Convolution, request: Request, tile: &Tile, epilogue: EpilogueForm) -> Product {
-    let load = tile.elems_per_thread;
-    let most = [load.min(tile.block_k), load.min(QUAD)];
-    Product::new(conv, request.pass, tile, most, epilogue)
-}
-
 /// Launches a pass.
 fn launch(arguments: &Arguments<'_>, Config { tile }: Config) {
     let Arguments { client, conv, splits, stored, epilogue, .. } = *arguments;
     let Request { pass, dtype, .. } = arguments.request;
     let ([a, b], out) = (arguments.operands, arguments.out);
-    let form =
-        Form { tile, product: product(conv, arguments.request, &tile, epilogue.form(stored)) };
+    let product = config::product(conv, arguments.request, &tile, epilogue.form(stored));
+    let form = Form { tile, product };
     let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
     let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
     let out_lanes = form.product.stored_lanes();
