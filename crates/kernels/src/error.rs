@@ -44,24 +44,26 @@ pub enum PlanError {
         /// The requested type.
         dtype: DType,
     },
-    /// A tensor has more elements than a kernel can count.
-    #[error("a tensor has {elements} elements, a kernel counts to {limit}; split the batch")]
+    /// A tensor has more elements than kernels can index.
+    #[error("a tensor has {elements} elements and kernels index at most {limit}; split the batch")]
     TooManyElements {
         /// The number of elements.
         elements: usize,
-        /// The largest number that a kernel can count.
+        /// The largest number that kernels can index.
         limit: usize,
     },
-    /// A window has more taps than a kernel can count.
-    #[error("a window has {taps} taps, a kernel counts to {limit}; use `host`")]
+    /// A window has more taps than kernels can count or add up.
+    #[error("a window has {taps} taps and kernels take at most {limit}; use `host`")]
     TooManyTaps {
         /// The number of taps.
         taps: usize,
-        /// The largest number that a kernel can count.
+        /// The largest number for this operator and type.
         limit: usize,
     },
     /// The batch is empty, so that a gradient would be a sum over no windows.
-    #[error("the batch is empty, and so is the sum; make a tensor of zeros")]
+    #[error(
+        "the batch is empty, so this gradient sums over no windows; fill the result with zeros instead"
+    )]
     NoWindows,
     /// A tensor is larger than the device can bind.
     #[error("a tensor takes {bytes} bytes, this device binds {limit} at most; split the batch")]
@@ -147,20 +149,20 @@ pub enum PlanError {
         /// The number of threads of the tile.
         expected: u32,
     },
-    /// The lanes of a vector do not divide the number of adjacent elements.
-    #[error(
-        "{lanes} lanes were requested; use a power of two that divides {neighbours}, {widest} at most"
-    )]
+    /// The lanes of a vector do not divide the number of adjacent elements, or cannot lie along the width.
+    #[error("{}", lanes_refused(*lanes, *neighbours, *widest))]
     Lanes {
         /// The requested number of lanes.
         lanes: usize,
-        /// The number of adjacent elements: channels, or the width.
+        /// The number of adjacent elements: channels, or the width; 0 if lanes cannot lie along the width.
         neighbours: usize,
         /// The number of elements in the widest load.
         widest: usize,
     },
     /// A thread cannot compute this number of outputs.
-    #[error("strips of {strip} outputs were requested; a thread has 1 to {limit}")]
+    #[error(
+        "strips of {strip} outputs were requested; a thread computes 1 to {limit}, so request one of these"
+    )]
     Strip {
         /// The requested number of outputs.
         strip: usize,
@@ -183,7 +185,9 @@ pub enum PlanError {
         limit: usize,
     },
     /// A loop is too long to unroll.
-    #[error("{taps} taps are too many to unroll, {limit} the most; leave the loop rolled")]
+    #[error(
+        "a window of {taps} taps cannot be unrolled, the most is {limit}; set `unrolled` to false"
+    )]
     Unrolled {
         /// The number of taps.
         taps: usize,
@@ -294,6 +298,17 @@ pub enum PlanError {
         /// The largest possible number of parts.
         most: usize,
     },
+}
+
+/// The sentence of [`PlanError::Lanes`].
+fn lanes_refused(lanes: usize, neighbours: usize, widest: usize) -> String {
+    match neighbours {
+        0 => "lanes along the width are not possible for this problem; leave `along_width` as planned"
+            .into(),
+        _ => format!(
+            "{lanes} lanes were requested; use a power of two that divides {neighbours}, {widest} at most"
+        ),
+    }
 }
 
 /// The reason why a kernel does not apply to a problem on a device.

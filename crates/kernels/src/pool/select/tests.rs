@@ -153,6 +153,16 @@ fn lanes_of_a_gradient_divide_its_windows_too() {
     assert!(matches!(check(2), Err(PlanError::Lanes { lanes: 2, .. })), "two windows of three");
 }
 
+/// The error says what to do, also where no lanes can lie along the width.
+#[test]
+fn refused_lanes_have_a_reason() {
+    let error = |neighbours| PlanError::Lanes { lanes: 3, neighbours, widest: 4 }.to_string();
+    let divisor = "3 lanes were requested; use a power of two that divides 8, 4 at most";
+    let none =
+        "lanes along the width are not possible for this problem; leave `along_width` as planned";
+    assert_eq!([error(8), error(0)], [divisor, none]);
+}
+
 /// Vectors of one element; 32 bits cannot count the last one plus a row.
 #[test]
 fn a_sequence_that_32_bits_do_not_count_is_refused() {
