@@ -1,4 +1,7 @@
-//! Why a problem has no plan, or a plan cannot be launched: what was asked, what was found, what to do.
+//! Why a problem has no plan, or a plan cannot be launched: what was asked, what was found, what to do. Also the
+//! verdict on each kernel when a plan is chosen: such a reason, or an estimated time.
+
+use core::fmt;
 
 use windowpane_geometry::DType;
 
@@ -320,6 +323,62 @@ impl NotApplicable {
     /// The refusal of a request for this kernel.
     pub(crate) fn by(self, kernel: &'static str) -> PlanError {
         PlanError::NotApplicable { kernel, reason: self.0 }
+    }
+}
+
+/// The verdict on one kernel when a plan is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It was chosen.
+    Chosen {
+        /// The estimated time.
+        nanoseconds: u64,
+    },
+    /// It can run, but another kernel was chosen.
+    NotChosen {
+        /// The estimated time.
+        nanoseconds: u64,
+    },
+    /// It does not compute the problem, or not on this device.
+    DoesNotApply(NotApplicable),
+    /// It applies, but its plan was refused.
+    CannotRun(PlanError),
+}
+
+impl Verdict {
+    /// The verdict on a kernel, from the estimated seconds of its plan, or from the reason why it has no plan.
+    pub(crate) fn new(is_chosen: bool, seconds: Result<f64, PlanError>) -> Self {
+        match seconds {
+            Ok(seconds) => {
+                let nanoseconds = (seconds * 1e9) as u64;
+                match is_chosen {
+                    true => Self::Chosen { nanoseconds },
+                    false => Self::NotChosen { nanoseconds },
+                }
+            }
+            Err(PlanError::NotApplicable { reason, .. }) => {
+                Self::DoesNotApply(NotApplicable(reason))
+            }
+            Err(error) => Self::CannotRun(error),
+        }
+    }
+}
+
+/// Prints `chosen: estimated 45.6 µs`, or `does not apply: it is for GPUs`.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+        match *self {
+            Self::Chosen { nanoseconds } => {
+                write!(f, "chosen: estimated {:.1} µs", micros(nanoseconds))
+            }
+            Self::NotChosen { nanoseconds } => {
+                write!(f, "not chosen: estimated {:.1} µs", micros(nanoseconds))
+            }
+            Self::DoesNotApply(reason) => write!(f, "does not apply: {reason}"),
+            Self::CannotRun(error) => write!(f, "cannot run: {error}"),
+        }
     }
 }
 

@@ -56,4 +56,4 @@ mod transposes;
 
 pub use launch::{Operands, launch};
 pub use problem::{Pass, Request};
-pub use select::{Algorithm, Config, Plan, PlanOptions, Verdict, explain};
+pub use select::{Algorithm, Config, Plan, PlanOptions, explain};
