@@ -3,9 +3,19 @@ use core::str::FromStr;
 
 /// The tile sizes of an implicit GEMM.
 ///
-/// A block of threads computes `block_m` windows by `block_n` filters, `block_k` terms at a time. A
-/// thread of it, or on matrix units a warp, computes `ratio_m` by `ratio_n` pieces. A piece is 4 by 4
-/// sums in registers, one row by one vector on a CPU, or 16 by 16 on matrix units.
+/// A block of threads computes `block_m` windows by `block_n` filters, `block_k` terms at a time. What `ratio_m` by
+/// `ratio_n` counts depends on the kernel:
+///
+/// | kernel | `ratio_m` × `ratio_n` |
+/// |---|---|
+/// | `simt` | pieces of 4 by 4 sums, per thread |
+/// | `mma` | fragments, usually of 16 by 16 sums, per warp |
+/// | `wgmma` | blocks of 64 rows per warpgroup; `ratio_n` is 1 |
+/// | `cpu`, `grouped` | rows × vectors, per thread |
+/// | `depthwise` | rows × lines, per thread |
+/// | `grouped_mma` | lines of windows × groups, per warp |
+///
+/// The block of `cpu`, `grouped` and `depthwise` is what one thread computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tile {
     /// Windows per block.
@@ -14,9 +24,9 @@ pub struct Tile {
     pub block_n: u32,
     /// Terms loaded at a time.
     pub block_k: u32,
-    /// Pieces per thread, or per warp, along the windows.
+    /// What a thread, warp or warpgroup computes along the windows, in the kernel's unit.
     pub ratio_m: u32,
-    /// Pieces per thread, or per warp, along the filters.
+    /// What a thread, warp or warpgroup computes along the filters, in the kernel's unit.
     pub ratio_n: u32,
     /// The largest number of elements per load.
     pub elems_per_thread: u32,

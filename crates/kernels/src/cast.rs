@@ -64,7 +64,7 @@ pub fn cast(
     Ok(())
 }
 
-/// What a conversion is compiled for.
+/// The compile-time options of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct CastForm {
     widening: Widening,

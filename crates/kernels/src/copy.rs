@@ -1,4 +1,4 @@
-//! A plain copy: what every kernel that reads and writes as much is measured against.
+//! A plain copy, the bandwidth baseline for other kernels.
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -9,7 +9,7 @@ use crate::cube::convert::elem;
 use crate::cube::unit::plain_grid;
 use crate::device::{Capabilities, Target};
 
-/// The bytes in a row that a core copies before another one's begin.
+/// The contiguous bytes that one core copies at a time.
 const RUN_BYTES: usize = 16 << 10;
 
 /// Copies `elements` of `dtype` from one buffer to another.
@@ -33,7 +33,7 @@ pub fn copy(
     let dtype = device.computed(dtype);
     let lanes = lanes_of(device, dtype, elements);
     let vectors = elements / lanes;
-    // On a GPU neighbouring units read neighbouring vectors, one each; a core reads on and on.
+    // On a GPU neighbouring units read neighbouring vectors, one each; a core reads one contiguous run.
     let run = if device.cores.is_some() { RUN_BYTES / (lanes * dtype.size()) } else { 1 };
     let (cubes, units) = plain_grid(target, vectors.div_ceil(run));
     // SAFETY: both buffers hold `vectors`, and the kernel touches none beyond.

@@ -1,4 +1,7 @@
-//! Why a problem has no plan, or a plan cannot be launched: what was asked, what was found, what to do.
+//! Why a problem has no plan, or a plan cannot be launched: what was asked, what was found, what to do. Also the
+//! verdict on each kernel when a plan is chosen: such a reason, or an estimated time.
+
+use core::fmt;
 
 use windowpane_geometry::DType;
 
@@ -44,24 +47,26 @@ pub enum PlanError {
         /// The requested type.
         dtype: DType,
     },
-    /// A tensor has more elements than a kernel can count.
-    #[error("a tensor has {elements} elements, a kernel counts to {limit}; split the batch")]
+    /// A tensor has more elements than kernels can index.
+    #[error("a tensor has {elements} elements and kernels index at most {limit}; split the batch")]
     TooManyElements {
         /// The number of elements.
         elements: usize,
-        /// The largest number that a kernel can count.
+        /// The largest number that kernels can index.
         limit: usize,
     },
-    /// A window has more taps than a kernel can count.
-    #[error("a window has {taps} taps, a kernel counts to {limit}; use `host`")]
+    /// A window has more taps than kernels can count or add up.
+    #[error("a window has {taps} taps and kernels take at most {limit}; use `host`")]
     TooManyTaps {
         /// The number of taps.
         taps: usize,
-        /// The largest number that a kernel can count.
+        /// The largest number for this operator and type.
         limit: usize,
     },
     /// The batch is empty, so that a gradient would be a sum over no windows.
-    #[error("the batch is empty, and so is the sum; make a tensor of zeros")]
+    #[error(
+        "the batch is empty, so this gradient sums over no windows; fill the result with zeros instead"
+    )]
     NoWindows,
     /// A tensor is larger than the device can bind.
     #[error("a tensor takes {bytes} bytes, this device binds {limit} at most; split the batch")]
@@ -147,20 +152,20 @@ pub enum PlanError {
         /// The number of threads of the tile.
         expected: u32,
     },
-    /// The lanes of a vector do not divide the number of adjacent elements.
-    #[error(
-        "{lanes} lanes were requested; use a power of two that divides {neighbours}, {widest} at most"
-    )]
+    /// The lanes of a vector do not divide the number of adjacent elements, or cannot lie along the width.
+    #[error("{}", lanes_refused(*lanes, *neighbours, *widest))]
     Lanes {
         /// The requested number of lanes.
         lanes: usize,
-        /// The number of adjacent elements: channels, or the width.
+        /// The number of adjacent elements: channels, or the width; 0 if lanes cannot lie along the width.
         neighbours: usize,
         /// The number of elements in the widest load.
         widest: usize,
     },
     /// A thread cannot compute this number of outputs.
-    #[error("strips of {strip} outputs were requested; a thread has 1 to {limit}")]
+    #[error(
+        "strips of {strip} outputs were requested; a thread computes 1 to {limit}, so request one of these"
+    )]
     Strip {
         /// The requested number of outputs.
         strip: usize,
@@ -183,7 +188,9 @@ pub enum PlanError {
         limit: usize,
     },
     /// A loop is too long to unroll.
-    #[error("{taps} taps are too many to unroll, {limit} the most; leave the loop rolled")]
+    #[error(
+        "a window of {taps} taps cannot be unrolled, the most is {limit}; set `unrolled` to false"
+    )]
     Unrolled {
         /// The number of taps.
         taps: usize,
@@ -296,6 +303,17 @@ pub enum PlanError {
     },
 }
 
+/// The sentence of [`PlanError::Lanes`].
+fn lanes_refused(lanes: usize, neighbours: usize, widest: usize) -> String {
+    match neighbours {
+        0 => "lanes along the width are not possible for this problem; leave `along_width` as planned"
+            .into(),
+        _ => format!(
+            "{lanes} lanes were requested; use a power of two that divides {neighbours}, {widest} at most"
+        ),
+    }
+}
+
 /// The reason why a kernel does not apply to a problem on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -305,6 +323,62 @@ impl NotApplicable {
     /// The refusal of a request for this kernel.
     pub(crate) fn by(self, kernel: &'static str) -> PlanError {
         PlanError::NotApplicable { kernel, reason: self.0 }
+    }
+}
+
+/// The verdict on one kernel when a plan is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It was chosen.
+    Chosen {
+        /// The estimated time.
+        nanoseconds: u64,
+    },
+    /// It can run, but another kernel was chosen.
+    NotChosen {
+        /// The estimated time.
+        nanoseconds: u64,
+    },
+    /// It does not compute the problem, or not on this device.
+    DoesNotApply(NotApplicable),
+    /// It applies, but its plan was refused.
+    CannotRun(PlanError),
+}
+
+impl Verdict {
+    /// The verdict on a kernel, from the estimated seconds of its plan, or from the reason why it has no plan.
+    pub(crate) fn new(is_chosen: bool, seconds: Result<f64, PlanError>) -> Self {
+        match seconds {
+            Ok(seconds) => {
+                let nanoseconds = (seconds * 1e9) as u64;
+                match is_chosen {
+                    true => Self::Chosen { nanoseconds },
+                    false => Self::NotChosen { nanoseconds },
+                }
+            }
+            Err(PlanError::NotApplicable { reason, .. }) => {
+                Self::DoesNotApply(NotApplicable(reason))
+            }
+            Err(error) => Self::CannotRun(error),
+        }
+    }
+}
+
+/// Prints `chosen: estimated 45.6 µs`, or `does not apply: it is for GPUs`.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+        match *self {
+            Self::Chosen { nanoseconds } => {
+                write!(f, "chosen: estimated {:.1} µs", micros(nanoseconds))
+            }
+            Self::NotChosen { nanoseconds } => {
+                write!(f, "not chosen: estimated {:.1} µs", micros(nanoseconds))
+            }
+            Self::DoesNotApply(reason) => write!(f, "does not apply: {reason}"),
+            Self::CannotRun(error) => write!(f, "cannot run: {error}"),
+        }
     }
 }
 

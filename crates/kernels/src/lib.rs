@@ -26,7 +26,7 @@ pub use cube::buffers::{BufferError, check_buffer};
 pub use device::{
     Capabilities, Fragment, Fragments, Speeds, Target, has_keys, has_powers, supports,
 };
-pub use error::{NotApplicable, PlanError};
+pub use error::{NotApplicable, PlanError, Verdict};
 pub use pad::{pad, pad_gradient};
 pub use random::fill_random;
 pub use transpose::transpose;

@@ -1,6 +1,6 @@
 //! 8- and 16-bit integers on devices whose kernels have no such type, as in WGSL.
 //!
-//! Their tensors lie in memory as on the host, `n` elements of `b` bits to a word of 32 bits, the first in the lowest
+//! Their tensors are stored as on the host, `n` elements of `b` bits to a word of 32 bits, the first in the lowest
 //! bits; the last word is padded. Kernels compute with copies in `i32`:
 //!
 //! ```text

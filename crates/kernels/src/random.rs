@@ -1,5 +1,5 @@
-//! Random numbers, made where they are wanted: filling a large tensor from the host takes longer
-//! than all that is measured on it.
+//! Fills a tensor with random numbers on the device; copying them from the host would take longer than the kernels
+//! measured on them.
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -11,8 +11,8 @@ use crate::cube::unit::plain_grid;
 use crate::device::Target;
 use crate::packed;
 
-/// Fills `output`, which holds `elements` of `dtype`, with evenly distributed numbers: from −0.5 to
-/// 0.5, whole ones from 0 to 127 for integers. The same seed gives the same numbers.
+/// Fills `output`, which holds `elements` of `dtype`, with uniform random numbers: from −0.5 to 0.5, or integers from 0
+/// to 127 for integer types. The same seed gives the same numbers.
 ///
 /// The launch is asynchronous.
 pub fn fill_random(
@@ -56,7 +56,7 @@ fn launch(target: Target<'_>, dtype: DType, output: &Handle, elements: usize, se
     }
 }
 
-/// `S` may be an integer: nothing fractional is asked of it then.
+/// `S` may be an integer type; no fractional operation is then used.
 #[cube(launch_unchecked)]
 fn random<S: Float>(
     output: &mut [S],
@@ -78,7 +78,7 @@ fn random<S: Float>(
     };
 }
 
-/// Each bit of the result hangs on each bit of `bits`.
+/// Every bit of the result depends on every bit of `bits`.
 #[cube]
 fn mixed(bits: u32) -> u32 {
     let bits = (bits ^ (bits >> 16)) * 0x7feb_352du32;

@@ -1,4 +1,4 @@
-//! Transposes matrices: what turns one layout of a tensor into the other.
+//! Transposes matrices, which converts a tensor from one layout to the other.
 //!
 //! A sample of a channels-first tensor is a matrix with a row for each channel and a column for each position;
 //! its transpose is the same sample channels last.
@@ -165,7 +165,7 @@ impl Tile {
     }
 }
 
-/// A whole cut into as few equal pieces as there are with at most so many elements each, in whole vectors.
+/// The size of equal pieces: as few pieces as possible, each of at most `most` elements and a whole number of vectors.
 fn share(whole: usize, most: usize, lanes: usize) -> usize {
     whole.div_ceil(whole.div_ceil(most)).next_multiple_of(lanes).min(most)
 }
@@ -226,7 +226,7 @@ fn by_tiles<S: Numeric, N: Size, M: Size>(
     let (first_row, first_column) = (down * tiles.tile_rows, along * tiles.tile_columns);
     let first = matrix * tiles.rows * tiles.columns;
 
-    // All loads of a unit are on their way before the first is needed.
+    // All loads of a unit are in flight before the first is used.
     let mut held = Sequence::<Vector<S, N>>::new();
     #[unroll]
     for turn in 0..comptime!(form.loads) {
@@ -266,7 +266,7 @@ fn by_tiles<S: Numeric, N: Size, M: Size>(
     }
 }
 
-/// An element a unit: for processors, and for devices without shared memory.
+/// One element per unit: for processors, and for devices without shared memory.
 #[cube(launch_unchecked)]
 fn by_elements<S: Numeric>(
     source: &[S],

@@ -309,7 +309,7 @@ impl PoolPlan {
     pub fn why(&self) -> Vec<(&'static str, String)> {
         #[cfg(feature = "kernels")]
         if let Some(capabilities) = self.device.capabilities() {
-            use windowpane_kernels::pool;
+            use windowpane_kernels::{Verdict, pool};
             let gradient = match self.operator {
                 Operator::Extremum(..)
                 | Operator::Average(_)
@@ -323,7 +323,7 @@ impl PoolPlan {
             let reduction = self.operator.reduction();
             let verdicts =
                 pool::Plan::explain(&self.pooling, reduction, self.dtype, gradient, capabilities);
-            let row = |(kernel, verdict): (pool::Algorithm, pool::Verdict)| {
+            let row = |(kernel, verdict): (pool::Algorithm, Verdict)| {
                 (kernel.name(), verdict.to_string())
             };
             return verdicts.map_or_else(|_| Vec::new(), |it| it.into_iter().map(row).collect());

@@ -165,7 +165,7 @@ impl Target {
         let tail: Vec<_> = log.lines().rev().take(40).collect();
         let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
         Err(format!(
-            "{tail}\na finding ({status}); mend it, and keep its input in {}",
+            "{tail}\na finding ({status}); fix it, and keep its input in {}",
             self.regressions.display()
         )
         .into())

@@ -16,7 +16,7 @@ fn every_path_exists_and_is_what_it_is_called() {
         let place = root().join(path);
         !(if path.ends_with('/') { place.is_dir() } else { place.is_file() })
     });
-    assert!(missing.is_empty(), "ARCHITECTURE.md lists {missing:?}: not there, mend page or tree");
+    assert!(missing.is_empty(), "ARCHITECTURE.md lists {missing:?}: not there, fix page or tree");
 }
 
 #[test]

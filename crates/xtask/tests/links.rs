@@ -19,7 +19,7 @@ fn links_lead_somewhere() {
             }
         }
     }
-    assert!(broken.is_empty(), "these links lead nowhere, mend them or the tree:{broken}");
+    assert!(broken.is_empty(), "these links lead nowhere, fix them or the tree:{broken}");
 }
 
 /// All Markdown pages, except build outputs and hidden folders.

@@ -24,8 +24,9 @@ pub(super) enum Verdict {
     Slower,
     /// It ran before and fails now.
     Broken,
-    /// It failed before and runs now.
-    Mended,
+    /// It failed before and runs now. Earlier versions called it `mended`.
+    #[serde(alias = "mended")]
+    Fixed,
     /// The earlier run has no such case.
     New,
     /// The earlier run has it, and this run does not, although its options include such cases.
@@ -38,7 +39,7 @@ impl Verdict {
             Self::Faster => "faster",
             Self::Slower => "slower",
             Self::Broken => "broken",
-            Self::Mended => "mended",
+            Self::Fixed => "fixed",
             Self::New => "new",
             Self::Gone => "gone",
         }
@@ -73,9 +74,9 @@ pub(super) struct Agreement {
     /// How many of the other cases are marked as noisy in one of the runs.
     pub(super) noisy: usize,
     /// The rows of the earlier run that this run's options exclude: other backends, another cache
-    /// mode, or cases that the filter removes.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(super) unasked: usize,
+    /// mode, or cases that the filter removes. Earlier versions called them `unasked`.
+    #[serde(alias = "unasked", default, skip_serializing_if = "is_zero")]
+    pub(super) excluded: usize,
 }
 
 fn is_zero(rows: &usize) -> bool {
@@ -86,14 +87,14 @@ fn is_zero(rows: &usize) -> bool {
 /// of the earlier run this run's options exclude.
 impl fmt::Display for Agreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { agree, of, within, noisy, unasked } = self;
+        let Self { agree, of, within, noisy, excluded } = self;
         write!(f, "{agree} of {of} cases agree within {}", percent(*within))?;
         if agree < of {
             write!(f, "; {noisy} of the others are marked as noisy")?;
         }
-        match unasked {
+        match excluded {
             0 => Ok(()),
-            _ => write!(f, "; this run's options exclude {unasked} rows of the earlier run"),
+            _ => write!(f, "; this run's options exclude {excluded} rows of the earlier run"),
         }
     }
 }
@@ -102,8 +103,8 @@ impl Earlier {
     /// How well these rows, of a run with this filter, agree with the earlier ones.
     pub(super) fn agreement(&self, rows: &[&Row], filter: &str) -> Agreement {
         let within = self.threshold;
-        let unasked = self.lost(rows).filter(|row| !asked(row, rows, filter)).count();
-        let mut agreement = Agreement { agree: 0, of: 0, within, noisy: 0, unasked };
+        let excluded = self.lost(rows).filter(|row| !asked(row, rows, filter)).count();
+        let mut agreement = Agreement { agree: 0, of: 0, within, noisy: 0, excluded };
         for row in rows {
             let before = self.row(&key(row)).and_then(Row::time);
             let Some((before, after)) = before.zip(row.time()) else { continue };
@@ -167,7 +168,7 @@ impl Earlier {
             None => (Verdict::New, 0.0),
             Some((Some(before), Some(after))) => self.change(before, after)?,
             Some((Some(_), None)) => (Verdict::Broken, 0.0),
-            Some((None, Some(_))) => (Verdict::Mended, 0.0),
+            Some((None, Some(_))) => (Verdict::Fixed, 0.0),
             Some((None, None)) => return None,
         };
         Some(Moved::of(verdict, noise, before, Some(after)))
@@ -275,10 +276,10 @@ mod tests {
         }
         assert_eq!(agreement(noisy), (0, 1, 1));
         assert_eq!(agreement(broken()), (0, 0, 0));
-        let told = Agreement { agree: 27, of: 30, within: 0.05, noisy: 2, unasked: 0 };
+        let told = Agreement { agree: 27, of: 30, within: 0.05, noisy: 2, excluded: 0 };
         let words = "27 of 30 cases agree within 5 %; 2 of the others are marked as noisy";
         assert_eq!(told.to_string(), words);
-        let told = Agreement { unasked: 7, ..told }.to_string();
+        let told = Agreement { excluded: 7, ..told }.to_string();
         assert_eq!(told, format!("{words}; this run's options exclude 7 rows of the earlier run"));
     }
 
@@ -307,7 +308,7 @@ mod tests {
                 let name = it.moved.split('/').next().unwrap_or_default().to_owned();
                 (name, it.backend, it.verdict, it.before_ms, it.after_ms)
             });
-            (changes.collect::<Vec<_>>(), earlier.agreement(&after, filter).unasked)
+            (changes.collect::<Vec<_>>(), earlier.agreement(&after, filter).excluded)
         };
         let row = |name: &str, verdict, before, after| {
             (name.to_owned(), "cpu".to_owned(), verdict, before, after)
@@ -336,10 +337,10 @@ mod tests {
     }
 
     #[test]
-    fn cases_break_and_are_mended() {
+    fn cases_break_and_are_fixed() {
         assert_eq!(verdict(row(1.0, 1.0, 0.0), &broken()), Some(Verdict::Broken));
-        assert_eq!(verdict(broken(), &row(1.0, 1.0, 0.0)), Some(Verdict::Mended));
+        assert_eq!(verdict(broken(), &row(1.0, 1.0, 0.0)), Some(Verdict::Fixed));
         assert_eq!(verdict(broken(), &broken()), None);
-        assert!(Verdict::Broken.is_bad() && !Verdict::Mended.is_bad());
+        assert!(Verdict::Broken.is_bad() && !Verdict::Fixed.is_bad());
     }
 }

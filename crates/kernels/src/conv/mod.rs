@@ -8,10 +8,11 @@
 //! with channels innermost) by a matrix of K rows and NF columns (the filters). The first matrix is never built:
 //! index arithmetic replaces it. [`Plan`] chooses one of these kernels for the problem and the device:
 //!
-//! * [`direct`]: one unit computes one output element from all taps inside the input. It is correct for every
-//!   problem and is the fallback: without shared memory, or with very many phases, groups or columns.
+//! * [`direct`]: one unit computes one output element from all taps inside the input. It computes every problem, except
+//!   in tf32, and is the fallback: without shared memory, or with very many phases, groups or columns.
 //! * [`implicit_gemm::simt`]: a cube computes a block of windows by filters, staged in shared memory and
-//!   summed in registers. It runs on every GPU, and computes the weight gradient with rows and terms exchanged.
+//!   summed in registers. It runs on every GPU with shared memory, and computes the weight gradient with rows and terms
+//!   exchanged.
 //! * [`implicit_gemm::mma`]: the same with fragments multiplied by matrix units, where the device has them
 //!   for the type: `f16` and `bf16`, and `f32` where tf32 is requested.
 //! * [`implicit_gemm::wgmma`]: the same on Hopper's warpgroups, fed by the tensor copy engine. It also computes
@@ -24,9 +25,9 @@
 //!
 //! * [`depthwise`]: one filter per channel. Lanes run along the channels or along the width, and a pixel
 //!   is loaded once for all windows of a run that read it. It also runs on processors, except for the weight gradient.
-//! * [`grouped`]: groups of 4 to 16 channels on a GPU. A unit computes a run of windows by a vector of a
-//!   group's filters in registers.
-//! * [`grouped_mma`]: groups of 1 to 8 channels of 16-bit images on matrix units. A window's taps are bands of a
+//! * [`grouped`]: groups of 4, 8, 12 or 16 channels, and of 4, 8, 12 or 16 filters, on a GPU; of 4 or 8 where matrix
+//!   units multiply the type. A unit computes a run of windows by a vector of a group's filters in registers.
+//! * [`grouped_mma`]: groups of 1, 2, 4 or 8 channels of 16-bit images on matrix units. A window's taps are bands of a
 //!   matrix. It needs matrix units whose fragments a unit can hold in registers of its choice (NVIDIA's `mma`).
 //!
 //! On a processor, where staging does not pay off:
@@ -56,4 +57,4 @@ mod transposes;
 
 pub use launch::{Operands, launch};
 pub use problem::{Pass, Request};
-pub use select::{Algorithm, Config, Plan, PlanOptions, Verdict, explain};
+pub use select::{Algorithm, Config, Plan, PlanOptions, explain};

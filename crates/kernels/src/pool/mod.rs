@@ -9,13 +9,13 @@
 //!
 //! | kernel | how it computes | serves |
 //! |---|---|---|
-//! | [`direct`] | one unit per output vector reads every tap | every problem |
+//! | [`direct`] | one unit per output vector reads every tap | all but norms and ranks |
 //! | [`register_tile`] | one unit per strip of outputs; shared taps are loaded and reduced once | few taps |
 //! | [`cpu_rows`] | the same on a processor: a thread walks along the rows of a strip | channels first |
 //! | [`van_herk`] | one axis after the other or a plane at once, at a cost that does not grow with the window | many taps |
 //! | [`stencil`] | neighbouring windows of stride 1 share their sums; also the gradient | 3×3 averages, the same planes |
 //! | [`block_reduce`] | a team of units per window; small planes in shared memory | few windows of many taps: global pooling |
-//! | [`gather`] | gradients: one unit per input vector | every problem |
+//! | [`gather`] | gradients: one unit per input vector | all but norms |
 //! | [`gather_tile`] | gradients: one unit per block of inputs reads its windows once | few windows over an input |
 //! | [`gather_staged`] | gradients of maxima: cubes walk along planes, windows in shared memory | NHWC, many channels |
 //! | [`segmented_scatter`] | gradients of maxima: windows with the same winner are added up first | many windows over an input |
@@ -60,5 +60,5 @@ pub use launch::{
     launch, launch_backward, launch_lp_backward, launch_unpool, launch_unpool_backward,
 };
 pub use problem::{Gradient, Output, Reduction};
-pub use select::{Algorithm, Config, Plan, Verdict};
+pub use select::{Algorithm, Config, Plan};
 pub use strips::{cpu_rows, register_tile};

@@ -20,7 +20,7 @@ use super::{
     unpacked, unpool, van_herk,
 };
 use crate::device::Capabilities;
-use crate::error::PlanError;
+use crate::error::{PlanError, Verdict};
 
 /// Declares the kernels: each has a name and a module, whose `Config` implements [`Kernel`].
 macro_rules! kernels {
@@ -190,7 +190,8 @@ impl Plan {
         self.config.algorithm()
     }
 
-    /// Chooses the kernel for a problem.
+    /// Chooses the kernel for a problem: the one with the lowest estimated time among those that can compute it. Most
+    /// adaptive windows have a fixed kernel instead, so that new extents compile nothing.
     pub fn new(
         pooling: &Pooling,
         reduction: Reduction,
@@ -319,43 +320,8 @@ impl Plan {
     }
 }
 
-/// The outcome for one kernel when a plan was chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Verdict {
-    /// It was chosen.
-    Chosen {
-        /// The estimated time.
-        nanoseconds: u64,
-    },
-    /// It computes the problem, but another kernel was chosen.
-    NotTaken {
-        /// The estimated time.
-        nanoseconds: u64,
-    },
-    /// It does not compute the problem.
-    Refused(PlanError),
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = |nanoseconds: &u64| *nanoseconds as f64 / 1e3;
-        match self {
-            Self::Chosen { nanoseconds } => {
-                write!(f, "chosen: estimated {:.1} µs", micros(nanoseconds))
-            }
-            Self::NotTaken { nanoseconds } => {
-                write!(f, "not taken: estimated {:.1} µs", micros(nanoseconds))
-            }
-            Self::Refused(PlanError::NotApplicable { reason, .. }) => {
-                write!(f, "does not apply: {reason}")
-            }
-            Self::Refused(error) => write!(f, "does not apply: {error}"),
-        }
-    }
-}
-
-/// Chooses the kernel with the least estimated time among those that can compute the problem.
+/// Chooses the kernel with the lowest estimated time among those that can compute the problem, unless one is
+/// [fixed](Algorithm::is_fixed_for), as for most adaptive windows.
 fn choose(problem: Problem<'_>, device: &Capabilities) -> Result<Plan, PlanError> {
     let kernel = Algorithm::Direct.name();
     let mut error = PlanError::NotApplicable { kernel, reason: "no kernel computes this problem" };
@@ -380,24 +346,14 @@ fn choose(problem: Problem<'_>, device: &Capabilities) -> Result<Plan, PlanError
 fn verdicts(problem: Problem<'_>, device: &Capabilities) -> Vec<(Algorithm, Verdict)> {
     let chosen = choose(problem, device).map(|plan| plan.algorithm());
     let verdict = |&algorithm: &Algorithm| {
-        let verdict = match algorithm.plan(problem, device) {
-            Err(error) => Verdict::Refused(error),
-            Ok(plan) => {
-                let seconds = plan.seconds(problem, device);
-                let nanoseconds = (seconds * 1e9) as u64;
-                match chosen {
-                    Ok(chosen) if chosen == algorithm => Verdict::Chosen { nanoseconds },
-                    _ => Verdict::NotTaken { nanoseconds },
-                }
-            }
-        };
-        (algorithm, verdict)
+        let seconds = algorithm.plan(problem, device).map(|plan| plan.seconds(problem, device));
+        (algorithm, Verdict::new(chosen == Ok(algorithm), seconds))
     };
     let mut verdicts: Vec<_> = Algorithm::ALL.iter().map(verdict).collect();
     verdicts.sort_by_key(|(_, verdict)| match *verdict {
         Verdict::Chosen { .. } => (0, 0),
-        Verdict::NotTaken { nanoseconds } => (1, nanoseconds),
-        Verdict::Refused(_) => (2, 0),
+        Verdict::NotChosen { nanoseconds } => (1, nanoseconds),
+        Verdict::DoesNotApply(_) | Verdict::CannotRun(_) => (2, 0),
     });
     verdicts
 }

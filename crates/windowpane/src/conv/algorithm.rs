@@ -10,7 +10,7 @@ use windowpane_kernels::conv::Algorithm;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConvAlgorithm {
-    /// Computes every element of the result separately. Applies to every problem; best only for the
+    /// Computes every element of the result separately. Applies to every problem, except in tf32; best only for the
     /// smallest.
     Direct,
     /// Groups with few channels, or one, on matrix units: the filters become banded matrices.

@@ -180,12 +180,14 @@ impl ConvPlan {
     pub fn why(&self) -> Vec<(&'static str, String)> {
         #[cfg(feature = "kernels")]
         if let (Choice::Kernel(plan), Some(device)) = (&self.choice, self.device.capabilities()) {
-            use windowpane_kernels::conv::{Verdict, explain};
+            use windowpane_kernels::{Verdict, conv::explain};
             let verdicts = explain(&self.problem, self.request(), device).unwrap_or_default();
             let reason = |algorithm, verdict| match verdict {
-                Verdict::Chosen { .. } => format!("{verdict}"),
-                _ if algorithm != plan.algorithm() => format!("{verdict}"),
-                _ => format!("asked for, or found by tuning; {verdict}"),
+                Verdict::NotChosen { nanoseconds } if algorithm == plan.algorithm() => {
+                    let micros = nanoseconds as f64 / 1e3;
+                    format!("asked for, or found by tuning: estimated {micros:.1} µs")
+                }
+                _ => format!("{verdict}"),
             };
             let rows = verdicts.into_iter();
             return rows
@@ -193,7 +195,8 @@ impl ConvPlan {
                 .collect();
         }
         let own = self.algorithm();
-        let loops = (ConvAlgorithm::Direct.name(), "applies; it is slow, for comparisons".into());
+        let loops =
+            (ConvAlgorithm::Direct.name(), "not chosen: it is slow, for comparisons".into());
         let reason = match self.conv.algorithm {
             Some(_) => "asked for",
             None => "chosen: this device has no faster one",

@@ -101,7 +101,7 @@ fn cases_that_one_run_alone_has_are_told() {
     // Cases that the filter excludes do not count as removed.
     let ran = bench(&[&against[..], &["--filter", "stayed"]].concat()).succeeded();
     assert_eq!(moved(&ran), []);
-    assert_eq!(rows(&ran).last().expect("a line")["unasked"], json!(2));
+    assert_eq!(rows(&ran).last().expect("a line")["excluded"], json!(2));
     let ran = bench(&[&against[..], &["--format", "table"]].concat()).succeeded();
     for word in ["came/avgpool", "new", "went/avgpool", "gone", "1 of 1 cases agree"] {
         assert!(ran.out.contains(word), "`{word}` is not in {}", ran.out);

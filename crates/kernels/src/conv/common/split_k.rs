@@ -82,11 +82,12 @@ pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
         && (epilogue.bias.is_none() || (plane == 1 && filters.is_multiple_of(QUAD)));
     let width = if whole { widest_load(accumulator(dtype), arguments.device) as usize } else { 1 };
     let vectors = elements / width;
-    let lanes = lanes(vectors, splits, arguments.device);
-    let (cubes, units) = match lanes {
+    let units_per_sum = units_per_sum(vectors, splits, arguments.device);
+    let (cubes, units) = match units_per_sum {
         1 => grid(client, arguments.units, vectors),
         _ => {
-            grid(client, UNITS, vectors.next_multiple_of((UNITS / lanes) as usize) * lanes as usize)
+            let whole = vectors.next_multiple_of((UNITS / units_per_sum) as usize);
+            grid(client, UNITS, whole * units_per_sum as usize)
         }
     };
     // SAFETY: units past the last sum store nothing; there are `splits` parts of each sum; a bias has an element for
@@ -104,7 +105,7 @@ pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
             splits as u32,
             plane as u32,
             filters.div_ceil(width) as u32,
-            lanes,
+            units_per_sum,
             arguments.contiguous,
             epilogue.form(dtype),
             elem(accumulator(dtype)),
@@ -119,15 +120,15 @@ const QUAD: usize = 4;
 /// The units of a cube in which several units add the parts of a sum, the number of these, and the fewest parts for
 /// which they do: with few sums of many parts, one unit each would wait for one part after the other.
 const UNITS: u32 = 256;
-const LANES: u32 = 16;
+const UNITS_PER_SUM: u32 = 16;
 const MANY_PARTS: usize = 8;
 
 /// The number of units that add the parts of a vector of sums.
-fn lanes(vectors: usize, splits: usize, device: &Capabilities) -> u32 {
+fn units_per_sum(vectors: usize, splits: usize, device: &Capabilities) -> u32 {
     let cooperate = device.cores.is_none()
         && device.shared_bytes >= UNITS as usize * QUAD * size_of::<f32>()
         && device.units_per_cube >= UNITS;
-    if cooperate && splits >= MANY_PARTS && vectors < BUSY { LANES } else { 1 }
+    if cooperate && splits >= MANY_PARTS && vectors < BUSY { UNITS_PER_SUM } else { 1 }
 }
 
 /// Adds the parts of a vector of sums, and applies the epilogue. `elements` and `filters` count vectors.
@@ -141,13 +142,13 @@ fn sum_parts<A: Float, S: Float, O: Size>(
     splits: u32,
     plane: FastDivmod<u32>,
     filters: FastDivmod<u32>,
-    #[comptime] lanes: u32,
+    #[comptime] units_per_sum: u32,
     #[comptime] contiguous: bool,
     #[comptime] form: EpilogueForm,
     #[define(A)] _accumulator: ElemType,
     #[define(S)] _stored: ElemType,
 ) {
-    if comptime!(lanes == 1) {
+    if comptime!(units_per_sum == 1) {
         let i = unit_position(contiguous);
         if i >= elements {
             terminate!();
@@ -158,18 +159,18 @@ fn sum_parts<A: Float, S: Float, O: Size>(
         out[i as usize] = finish_at::<S, A, O>(epilogue, sum, filter, i, form);
     } else {
         // Neighbouring units have neighbouring sums.
-        let across = comptime!(UNITS / lanes);
+        let across = comptime!(UNITS / units_per_sum);
         let i = CUBE_POS as u32 * across + UNIT_POS % across;
         let mut sums = Shared::<[Vector<A, O>]>::new_slice(comptime!(UNITS as usize));
         let read = min(i, elements - 1);
         sums[UNIT_POS as usize] =
-            sum_of::<A, O>(parts, read, UNIT_POS / across, lanes, elements, splits);
+            sum_of::<A, O>(parts, read, UNIT_POS / across, units_per_sum, elements, splits);
         sync_cube();
         if UNIT_POS < across && i < elements {
             let mut sum = sums[UNIT_POS as usize];
             #[unroll]
-            for lane in 1..lanes {
-                sum += sums[(UNIT_POS + lane * across) as usize];
+            for unit in 1..units_per_sum {
+                sum += sums[(UNIT_POS + unit * across) as usize];
             }
             let filter = filters.modulo(plane.div(i));
             out[i as usize] = finish_at::<S, A, O>(epilogue, sum, filter, i, form);
@@ -177,13 +178,13 @@ fn sum_parts<A: Float, S: Float, O: Size>(
     }
 }
 
-/// The sum of every `lanes`-th part of sum `i`, from part `first` on.
+/// The sum of every `step`-th part of sum `i`, from part `first` on.
 #[cube]
 fn sum_of<A: Float, O: Size>(
     parts: &[Vector<A, O>],
     i: u32,
     first: u32,
-    #[comptime] lanes: u32,
+    #[comptime] step: u32,
     elements: u32,
     splits: u32,
 ) -> Vector<A, O> {
@@ -191,7 +192,7 @@ fn sum_of<A: Float, O: Size>(
     let mut part = first;
     while part < splits {
         sum += parts[(part * elements + i) as usize];
-        part += lanes;
+        part += step;
     }
     sum
 }

@@ -6,8 +6,8 @@
 //! dw[f, t, c] = Σ { dy[n, o, f] · x[n, o·s − before + t·d, c] : n, o }
 //! ```
 //!
-//! Only taps inside the input are read. This kernel is correct for every problem and is the baseline for the others;
-//! where one of them applies and the problem is large, it is many times slower.
+//! Only taps inside the input are read. This kernel computes every problem, except in tf32, and is the baseline for the
+//! others; where one of them applies and the problem is large, it is many times slower.
 
 use windowpane_geometry::{Convolution, Precision, Tile};
 

@@ -25,7 +25,7 @@ mod search;
 mod tests;
 
 pub use algorithm::{Algorithm, Config};
-pub use explain::{Verdict, explain};
+pub use explain::explain;
 
 /// The parts of a plan that are requested; the planner chooses the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use windowpane_geometry::{Extents, Filter, FilterLayout, LIMIT, Layout, Precisio
 
 use super::*;
 use crate::device::profiles::{self, PLAIN_GPU, PROCESSOR, Profile};
+use crate::error::Verdict;
 
 /// A GPU with matrix units.
 pub(super) const GPU: Capabilities =
@@ -581,14 +582,14 @@ fn every_kernel_has_a_verdict() {
         for (kernel, verdict) in &found {
             let options = PlanOptions { algorithm: Some(*kernel), ..PlanOptions::default() };
             let can = Plan::new(&conv, request, options, &device).is_ok();
-            let does = !matches!(verdict, Verdict::DoesNotApply(_) | Verdict::Refused(_));
+            let does = !matches!(verdict, Verdict::DoesNotApply(_) | Verdict::CannotRun(_));
             assert_eq!(can, does, "{kernel}: {verdict}");
         }
     }
     let dense = explain(&conv(8, 64, 128, 1), BF16, &GPU).unwrap();
     let starts = |kernel, text: &str| reason(&dense, kernel).starts_with(text);
-    assert!(starts(Algorithm::Mma, "chosen; estimated "), "{dense:?}");
-    assert!(starts(Algorithm::Simt, "applies; estimated "), "{dense:?}");
+    assert!(starts(Algorithm::Mma, "chosen: estimated "), "{dense:?}");
+    assert!(starts(Algorithm::Simt, "not chosen: estimated "), "{dense:?}");
     let wgmma = "does not apply: the device has no warpgroup products (wgmma)";
     assert_eq!(reason(&dense, Algorithm::Wgmma), wgmma);
     assert_eq!(reason(&dense, Algorithm::Cpu), "does not apply: it is for processors");

@@ -148,8 +148,8 @@ const NO_TILE: PlanError =
 /// The most units of a cube, one for each column of windows and lane.
 const MOST_UNITS: usize = 512;
 
-/// The most lanes of a cube: channels of a pixel, or planes.
-const MOST_LANES: usize = 16;
+/// The most channels of a pixel that a cube computes, or the most planes if a pixel is one element.
+const MOST_CHANNELS: usize = 16;
 
 /// The rows of windows of a block.
 const ROWS: [usize; 2] = [8, 4];
@@ -253,9 +253,9 @@ fn lanes(pooling: &Pooling) -> impl Iterator<Item = usize> {
     let planes = pooling.output().elements()
         / pooling.grid().axes()[1..].iter().map(Axis::output).product::<usize>();
     let all = match pixel_channels(pooling) {
-        1 => MOST_LANES.min(planes.next_power_of_two()),
-        few if few <= MOST_LANES => few,
-        many => widest_divisor(many, MOST_LANES),
+        1 => MOST_CHANNELS.min(planes.next_power_of_two()),
+        few if few <= MOST_CHANNELS => few,
+        many => widest_divisor(many, MOST_CHANNELS),
     };
     (0..=all.trailing_zeros()).map(move |power| all >> power)
 }

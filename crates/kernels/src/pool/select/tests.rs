@@ -4,6 +4,7 @@ use windowpane_geometry::{Divisor, Exponent, Extents, LIMIT, Layout, Rank, Shape
 
 use super::*;
 use crate::device::profiles::{self, PLAIN_GPU, Profile};
+use crate::error::NotApplicable;
 use crate::pool::strips::form::reads;
 
 const GPU: Capabilities = Capabilities { buffer_bytes: 1 << 32, ..PLAIN_GPU };
@@ -151,6 +152,16 @@ fn lanes_of_a_gradient_divide_its_windows_too() {
     };
     assert_eq!([check(4), check(1)], [Ok(()), Ok(())]);
     assert!(matches!(check(2), Err(PlanError::Lanes { lanes: 2, .. })), "two windows of three");
+}
+
+/// The error says what to do, also where no lanes can lie along the width.
+#[test]
+fn refused_lanes_have_a_reason() {
+    let error = |neighbours| PlanError::Lanes { lanes: 3, neighbours, widest: 4 }.to_string();
+    let divisor = "3 lanes were requested; use a power of two that divides 8, 4 at most";
+    let none =
+        "lanes along the width are not possible for this problem; leave `along_width` as planned";
+    assert_eq!([error(8), error(0)], [divisor, none]);
 }
 
 /// Vectors of one element; 32 bits cannot count the last one plus a row.
@@ -795,11 +806,7 @@ fn a_kernel_that_does_not_apply_has_a_reason() {
             for device in [&GPU, &PROCESSOR] {
                 let mut refused = 0;
                 for (algorithm, verdict) in verdicts(window, reduction, gradient, layout, device) {
-                    let Verdict::Refused(PlanError::NotApplicable { kernel, reason }) = verdict
-                    else {
-                        continue;
-                    };
-                    assert_eq!(kernel, algorithm.name());
+                    let Verdict::DoesNotApply(NotApplicable(reason)) = verdict else { continue };
                     assert!(!reason.is_empty(), "{algorithm}: {reduction} {layout}");
                     assert_eq!(verdict.to_string(), format!("does not apply: {reason}"));
                     refused += 1;

@@ -144,7 +144,7 @@ impl Form {
         }
     }
 
-    /// WindowForm `t` on an axis other than the strip's.
+    /// Tap `t` on an axis other than the strip's.
     pub(super) fn tap(&self, axis: usize, t: u32) -> TapForm {
         let outside = self.window.axes[axis].may_be_outside(t);
         TapForm { row: false, t, moves: outside, drops: outside }

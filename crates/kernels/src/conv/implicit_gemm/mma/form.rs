@@ -76,7 +76,7 @@ pub(super) fn gap(size: usize) -> u32 {
 
 /// The bytes of shared memory that a tile needs in any layout of the operands, with strips of one fragment.
 pub(super) fn shared_bytes(tile: &Tile, fragment: Fragment, plane: u32, dtype: DType) -> usize {
-    block_bytes(tile, dtype) + laid_bytes(tile, fragment, plane)
+    block_bytes(tile, dtype) + fragment_bytes(tile, fragment, plane)
 }
 
 /// The bytes of the blocks of all stages.
@@ -90,7 +90,7 @@ fn block_bytes(tile: &Tile, dtype: DType) -> usize {
 }
 
 /// The bytes of one accumulator fragment per plane.
-fn laid_bytes(tile: &Tile, fragment: Fragment, plane: u32) -> usize {
+fn fragment_bytes(tile: &Tile, fragment: Fragment, plane: u32) -> usize {
     let planes = units(tile, fragment, plane) / plane.max(1);
     (planes * fragment.m * fragment.n) as usize * size_of::<f32>()
 }
@@ -105,7 +105,7 @@ pub(super) fn strip(
     limit: usize,
 ) -> u32 {
     let left = limit.saturating_sub(block_bytes(tile, dtype));
-    let most = left / laid_bytes(tile, fragment, plane).max(1);
+    let most = left / fragment_bytes(tile, fragment, plane).max(1);
     let fits = |strip: &u32| tile.ratio_n.is_multiple_of(*strip) && *strip as usize <= most;
     (1..=tile.ratio_n).rev().find(fits).unwrap_or(1)
 }

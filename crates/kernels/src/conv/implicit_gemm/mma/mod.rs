@@ -24,7 +24,7 @@
 //! of 128 by 256 by 64 terms of 16 bits, a step reads 128 KiB, stores 48 and loads 48. All of it passes through one
 //! pipe at 128 bytes per cycle, which takes 1800 cycles; an H200's matrix units, according to its counters, are busy
 //! for 1540. This block reaches 370 TFLOP/s there, and 128 by 128 by 32 terms with 4 by 2 fragments 235 (2026-11-21,
-//! `bench --algorithm matrix`, `big_3x3_1024_32` in bf16).
+//! `bench --algorithm mma`, `big_3x3_1024_32` in bf16).
 //!
 //! Factors are 16 bits wide, or `f32` rounded to the 11 significant bits of tf32 on the way to shared memory.
 //! Accumulators are `f32`.

@@ -14,23 +14,23 @@ use crate::device::Capabilities;
 const PRODUCTS: f64 = 2048.0;
 
 /// The bytes per cycle that a multiprocessor moves in shared memory.
-const SHARED: f64 = 128.0;
+const SHARED_BYTES_PER_CYCLE: f64 = 128.0;
 
 /// The bytes that the copy engine loads from the cache, relative to a copy that reads and writes there; how many times
 /// longer it takes for pixels that do not begin at whole lines of memory; and the additional cycles for each chunk of a
 /// line in shared memory that it fills with zeros, because the channels end there.
 const LOAD_SPEED: f64 = 1.62;
 const UNALIGNED: f64 = 1.8;
-const EMPTY: f64 = 0.55;
+const CYCLES_PER_EMPTY_CHUNK: f64 = 0.55;
 
 /// The most bytes per cycle that a multiprocessor loads from the cache.
-const PORT: f64 = 64.0;
+const MOST_LOADED_BYTES_PER_CYCLE: f64 = 64.0;
 
 /// The cycles of a tile's store besides those for its bytes; the slowdown where two cubes share a multiprocessor; and
 /// the slowdown where taps share their rows.
 const STORED: f64 = 500.0;
-const TWO: f64 = 1.2;
-const SHARING: f64 = 1.04;
+const TWO_CUBES_SLOWDOWN: f64 = 1.2;
+const SHARED_ROWS_SLOWDOWN: f64 = 1.04;
 
 /// The slowdown of wide blocks whose columns do not fill whole lines, of 160 and 224. Seven such tiles that the estimate
 /// without it had chosen took 16 to 24 % longer than estimated on an H200 (one took 96 %).
@@ -40,12 +40,12 @@ const RAGGED: f64 = 1.2;
 const SHARED_TILE: f64 = 0.75;
 
 /// The additional cycles of a result that is not stored in a whole chunk.
-const SINGLE: f64 = 0.6;
+const CYCLES_PER_SINGLE_RESULT: f64 = 0.6;
 
 /// The additional cycles of a line that the copy engine fills only in part, and of a line of repacked pixels, which
 /// overlaps its neighbours in memory.
-const PARTIAL: f64 = 2.0;
-const FOLDED: f64 = 4.0;
+const CYCLES_PER_PARTIAL_LINE: f64 = 2.0;
+const CYCLES_PER_REPACKED_LINE: f64 = 4.0;
 
 /// The estimated seconds of a pass, with the launches that repack operands and recompute results.
 pub(super) fn seconds(
@@ -118,7 +118,7 @@ fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, rate: f64) 
         chunks += columns / f64::from(LINE) * empty(product.columns(), LINE as usize);
     }
     let unaligned = if pixel.is_multiple_of(slice) { 1.0 } else { UNALIGNED };
-    loading * unaligned + parts * EMPTY * chunks
+    loading * unaligned + parts * CYCLES_PER_EMPTY_CHUNK * chunks
 }
 
 /// The additional cycles of a multiprocessor's lines that the copy engine loads slowly: those of repacked pixels, and in a
@@ -139,13 +139,13 @@ fn slow_lines(
     let image = if filter { tile.block_n as f64 } else { tile.block_m as f64 / shared as f64 };
     let mut step = 0.0;
     if product.comb().is_none() && product.lines().is_some() {
-        step += FOLDED * image;
+        step += CYCLES_PER_REPACKED_LINE * image;
     }
     if filter && product.comb().is_none() && !product.inner().is_multiple_of(product.slice()) {
-        step += PARTIAL * image / product.slices() as f64;
+        step += CYCLES_PER_PARTIAL_LINE * image / product.slices() as f64;
     }
     if filter && product.flat.mn_major && !product.columns().is_multiple_of(line) {
-        step += PARTIAL * line as f64 / tiles_m as f64;
+        step += CYCLES_PER_PARTIAL_LINE * line as f64 / tiles_m as f64;
     }
     step * steps as f64 / device.multiprocessor_count() as f64
 }
@@ -155,7 +155,10 @@ fn single_results(product: &Product, device: &Capabilities) -> f64 {
     let whole = product.columns().is_multiple_of(CHUNK as usize);
     match whole || product.pass == Pass::Filter || product.pointwise.is_some() {
         true => 0.0,
-        false => SINGLE * product.results() as f64 / device.multiprocessor_count() as f64,
+        false => {
+            CYCLES_PER_SINGLE_RESULT * product.results() as f64
+                / device.multiprocessor_count() as f64
+        }
     }
 }
 
@@ -205,7 +208,7 @@ fn tiles_cycles(
     // this was not seen.
     let rate = LOAD_SPEED * cached(device);
     let busy = if product.pass == Pass::Filter { all } else { tiles.clamp(1, all) };
-    let rate = (rate * all as f64 / busy as f64).min(rate.max(PORT));
+    let rate = (rate * all as f64 / busy as f64).min(rate.max(MOST_LOADED_BYTES_PER_CYCLE));
     let (columns, line) = (tile.block_n as usize, product.line());
     let is_ragged = columns > 2 * line && !columns.is_multiple_of(line);
     let ragged = if is_ragged { RAGGED } else { 1.0 };
@@ -216,13 +219,15 @@ fn tiles_cycles(
         let loading = loading(product, walk, tile, taps, rate);
         let moved = product.rows_bytes(walk, tile) / taps + product.columns_bytes(tile);
         let moved = (product.parts * moved) as f64;
-        let step = (part * times * products(tile)).max((read + moved) / SHARED).max(loading);
+        let step = (part * times * products(tile))
+            .max((read + moved) / SHARED_BYTES_PER_CYCLE)
+            .max(loading);
         let steps = product.steps_a_part(walk, nth, splits);
-        let sharing = if walk.reach > 0 { SHARING } else { 1.0 };
+        let sharing = if walk.reach > 0 { SHARED_ROWS_SLOWDOWN } else { 1.0 };
         let sum = steps as f64 * step * sharing * ragged;
         // With two cubes on a multiprocessor, one stores while the other multiplies.
         match cubes > all {
-            true => (TWO * (2.0 * sum).max(sum + store)).max(2.0 * (store - STORED)),
+            true => (TWO_CUBES_SLOWDOWN * (2.0 * sum).max(sum + store)).max(2.0 * (store - STORED)),
             false => sum + store,
         }
     };

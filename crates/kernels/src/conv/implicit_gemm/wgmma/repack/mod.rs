@@ -35,15 +35,15 @@ use fold::PLANES;
 const UNITS: u32 = 256;
 
 /// The number of elements that a unit splits into three parts.
-const SPLIT: usize = 4;
+const ELEMENTS_PER_UNIT: usize = 4;
 
 /// Bit patterns of the magnitudes that are just outside the range that can be split: the largest one whose low part
 /// would be near the smallest normal number, and the smallest ones whose high part would be infinite as a tf32 or as
 /// a bf16; and the bit pattern of a NaN.
-const LEAST: u32 = 0x1000_0000;
-const INFINITE: u32 = 0x7f7f_f000;
-const INFINITE_IN_THREE: u32 = 0x7f7f_8000;
-const NONE: u32 = 0x7fc0_0000;
+const LARGEST_TOO_SMALL: u32 = 0x1000_0000;
+const FIRST_INFINITE_TF32: u32 = 0x7f7f_f000;
+const FIRST_INFINITE_BF16: u32 = 0x7f7f_8000;
+const NAN_BITS: u32 = 0x7fc0_0000;
 
 /// The compile-time options of the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,7 +150,7 @@ fn lines(
 /// An f32 tensor in three parts, one after the other.
 fn in_three(client: &Client, product: &Product, elements: usize, x: &Handle) -> Handle {
     let repacked = client.empty(product.parts * elements * product.size);
-    let chunks = elements / SPLIT;
+    let chunks = elements / ELEMENTS_PER_UNIT;
     let units = CubeDim::new_1d(UNITS);
     // SAFETY: a unit past the last chunk terminates; the channels are a multiple of a chunk.
     unsafe {
@@ -158,7 +158,7 @@ fn in_three(client: &Client, product: &Product, elements: usize, x: &Handle) -> 
             client,
             cubecl::calculate_cube_count_elemwise(client, chunks, units),
             units,
-            SPLIT,
+            ELEMENTS_PER_UNIT,
             buffer(x, chunks),
             buffer(&repacked, product.parts * chunks),
             chunks as u32,
@@ -332,15 +332,15 @@ fn split_in_three<S: Float, T: Float, N: Size>(
     }
     let x = Vector::<f32, N>::cast_from(x[i as usize]);
     let bits = Vector::<u32, N>::reinterpret(x);
-    let splits = can_split::<N>(bits, INFINITE_IN_THREE);
+    let splits = can_split::<N>(bits, FIRST_INFINITE_BF16);
     let high = Vector::<f32, N>::reinterpret(to_bf16::<N>(bits));
     let rest = x - high;
     let middle = Vector::<f32, N>::reinterpret(to_bf16::<N>(Vector::<u32, N>::reinterpret(rest)));
     // The remainder has at most 8 significant bits.
     let low = rest - middle;
     let zero = Vector::<f32, N>::new(0.0f32);
-    let none = Vector::<f32, N>::reinterpret(Vector::<u32, N>::new(NONE));
-    repacked[i as usize] = Vector::cast_from(select_many(splits, high, none));
+    let nan = Vector::<f32, N>::reinterpret(Vector::<u32, N>::new(NAN_BITS));
+    repacked[i as usize] = Vector::cast_from(select_many(splits, high, nan));
     repacked[(i + chunks) as usize] = Vector::cast_from(select_many(splits, middle, zero));
     repacked[(i + 2 * chunks) as usize] = Vector::cast_from(select_many(splits, low, zero));
 }
@@ -496,11 +496,11 @@ fn store_parts<S: Float, N: Size>(
         let x = Vector::<f32, N>::cast_from(elements);
         let bits = Vector::<u32, N>::reinterpret(x);
         let zero = Vector::<u32, N>::new(0u32);
-        let splits = can_split::<N>(bits, INFINITE);
+        let splits = can_split::<N>(bits, FIRST_INFINITE_TF32);
         let high = to_tf32::<N>(bits);
         let low = x - Vector::<f32, N>::reinterpret(high);
         let low = to_tf32::<N>(Vector::<u32, N>::reinterpret(low));
-        let high = select_many(splits, high, Vector::new(NONE));
+        let high = select_many(splits, high, Vector::new(NAN_BITS));
         let low = select_many(splits, low, zero);
         repacked[at as usize] = Vector::<S, N>::reinterpret(high);
         repacked[(at + part) as usize] = Vector::<S, N>::reinterpret(low);
@@ -514,7 +514,7 @@ fn store_parts<S: Float, N: Size>(
 fn can_split<N: Size>(bits: Vector<u32, N>, #[comptime] infinite: u32) -> Vector<bool, N> {
     let magnitude = bits & Vector::new(0x7fff_ffffu32);
     magnitude
-        .greater_than(&Vector::new(LEAST))
+        .greater_than(&Vector::new(LARGEST_TOO_SMALL))
         .vec_and(magnitude.less_than(&Vector::new(infinite)))
         .or(magnitude.equal(&Vector::new(0u32)))
 }
@@ -539,7 +539,8 @@ mod tests {
     fn parts(x: f32) -> Option<[f32; 3]> {
         let magnitude = x.to_bits() & 0x7fff_ffff;
         let round = |x: f32| f32::from_bits(x.to_bits().wrapping_add(0x8000) & 0xffff_0000);
-        let splits = magnitude == 0 || (magnitude > LEAST && magnitude < INFINITE_IN_THREE);
+        let splits =
+            magnitude == 0 || (magnitude > LARGEST_TOO_SMALL && magnitude < FIRST_INFINITE_BF16);
         let high = round(x);
         let middle = round(x - high);
         splits.then_some([high, middle, x - high - middle])
@@ -548,7 +549,14 @@ mod tests {
     /// Numbers with varied significands and exponents, and the edges of the range that can be split.
     fn numbers() -> impl Iterator<Item = f32> {
         let mixed = |i: u32| f32::from_bits(i.wrapping_mul(0x9e37_79b9) ^ i.rotate_left(13));
-        let edges = [LEAST, LEAST + 1, INFINITE_IN_THREE - 1, INFINITE_IN_THREE, 0, 0x3f80_0000];
+        let edges = [
+            LARGEST_TOO_SMALL,
+            LARGEST_TOO_SMALL + 1,
+            FIRST_INFINITE_BF16 - 1,
+            FIRST_INFINITE_BF16,
+            0,
+            0x3f80_0000,
+        ];
         let edges = edges.into_iter().flat_map(|bits| [bits, bits | 0x8000_0000]);
         (0..1 << 20).map(mixed).chain(edges.map(f32::from_bits))
     }
