@@ -97,11 +97,16 @@ impl Capabilities {
         self.speeds.vector as f64 / (self.multiprocessor_count() as f64 * lanes)
     }
 
-    /// The seconds in which a plain copy reads and writes this many bytes together. All are in the last cache if they
-    /// are few, and none if they are more than it holds.
-    pub(crate) fn moving(&self, bytes: f64) -> f64 {
+    /// The share of this many bytes that is not in the last cache: nothing if they are few, and all if they are more than
+    /// it holds.
+    pub(crate) fn missed(&self, bytes: f64) -> f64 {
         let cache = self.cache_bytes.unwrap_or(0).max(1) as f64;
-        let missed = ((bytes / cache - SURE) / (1.0 - SURE)).clamp(0.0, 1.0);
+        ((bytes / cache - SURE) / (1.0 - SURE)).clamp(0.0, 1.0)
+    }
+
+    /// The seconds in which a plain copy reads and writes this many bytes together.
+    pub(crate) fn moving(&self, bytes: f64) -> f64 {
+        let missed = self.missed(bytes);
         let Speeds { memory, cache, .. } = self.speeds;
         bytes * (missed / memory as f64 + (1.0 - missed) / cache as f64)
     }

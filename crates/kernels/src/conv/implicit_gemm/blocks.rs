@@ -100,10 +100,33 @@ impl Product {
         }
     }
 
+    /// The time of the loads of a step.
+    pub(in crate::conv) fn loading(&self, tile: &Tile, times: LoadTimes) -> f64 {
+        let finding = match (self.filter, self.one_tap || self.gather.is_pointwise()) {
+            (true, _) => times.of_rows,
+            (false, false) => times.of_taps,
+            (false, true) => 1.0,
+        };
+        let [m, n, k] = [tile.block_m, tile.block_n, tile.block_k].map(f64::from);
+        let [a, b] = [self.a, self.b].map(|side| f64::from(side.lanes));
+        k * (times.element * (m + n) + times.vector * (finding * m / a + n / b))
+    }
+
     /// The number of columns per store.
     pub(in crate::conv) fn stored_lanes(&self) -> usize {
         if self.whole { QUAD as usize } else { 1 }
     }
+}
+
+/// What loads take, in cycles of a multiprocessor.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::conv) struct LoadTimes {
+    /// An element, on the way through registers to shared memory.
+    pub(in crate::conv) element: f64,
+    /// A load, and how many times as long it takes where its address follows from a row or from one of several taps.
+    pub(in crate::conv) vector: f64,
+    pub(in crate::conv) of_rows: f64,
+    pub(in crate::conv) of_taps: f64,
 }
 
 /// The numbers of a launch, besides those of the product.

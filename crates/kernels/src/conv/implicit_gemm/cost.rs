@@ -17,9 +17,11 @@ use crate::device::Capabilities;
 pub(in crate::conv) struct Mainloop {
     /// The multiply-adds per second that all multiprocessors reach together.
     pub(in crate::conv) products: f64,
-    /// The time of the loads of a step, and the shortest time of a step.
+    /// The time of the loads of a step.
     pub(in crate::conv) loads: f64,
+    /// The shortest time of a step, and how much longer it is if its loads miss the last cache.
     pub(in crate::conv) step: f64,
+    pub(in crate::conv) miss: f64,
     /// The time of storing an element of a tile, and the additional time of one that is not stored together with its
     /// neighbours.
     pub(in crate::conv) store: f64,
@@ -55,8 +57,10 @@ pub(in crate::conv) fn seconds(
 
     let busy = most as f64 * (steps * step + store);
     let waves = most.div_ceil((mainloop.resident / units.max(1)).max(1) as usize) as f64;
-    let waiting = waves * (steps * step.max(mainloop.step) + store + cost::START);
-    let moving = cost::moving(cost::bytes(conv, request), device);
+    let bytes = cost::bytes(conv, request);
+    let shortest = mainloop.step + mainloop.miss * device.missed(bytes);
+    let waiting = waves * (steps * step.max(shortest) + store + cost::START);
+    let moving = cost::moving(bytes, device);
     device.launching(1) + moving.max(busy.max(waiting) / device.clock())
 }
 

@@ -97,17 +97,51 @@ fn what_is_planned_can_run() {
     }
 }
 
-/// The tile, on which a kernel's code depends, is the same for every batch size.
+/// The tile, on which a kernel's code depends, is the same for every batch that fills the device.
 #[test]
-fn a_tile_does_not_depend_on_the_batch() {
-    for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
-        for device in [GPU, LARGE, PROCESSOR] {
-            for (channels, filters) in [(48, 80), (256, 512)] {
-                let request = Request { pass, ..BF16 };
-                let conv = |batch| conv(batch, channels, filters, 1);
-                let tile = |batch| plan(&conv(batch), request, &device).unwrap().tile();
-                assert_eq!(tile(1), tile(300));
+fn a_tile_does_not_depend_on_a_large_batch() {
+    for request in [F32, BF16] {
+        for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+            for device in [GPU, LARGE, PROCESSOR] {
+                for (channels, filters) in [(48, 80), (256, 512)] {
+                    let request = Request { pass, ..request };
+                    let conv = |batch| conv(batch, channels, filters, 1);
+                    let tile = |batch| plan(&conv(batch), request, &device).unwrap().tile();
+                    assert_eq!(tile(64), tile(300), "{request:?} {channels} {filters}");
+                }
             }
+        }
+    }
+}
+
+/// A product of few rows or columns has blocks that it fills, or its sums are split, so that most multiprocessors have
+/// work.
+#[test]
+fn products_of_few_rows_have_small_blocks() {
+    let layer = |batch, channels, filters, size: usize| {
+        let shape = Shape::new(batch, channels, Extents::from([size; 2])).unwrap();
+        let filter = Filter::new(filters, channels, Extents::from([1, 1])).unwrap();
+        let window = Window::new([1, 1]);
+        let layout = FilterLayout::Fhwc;
+        Convolution::new(shape, filter, &window, 1, Layout::ChannelsLast, layout).unwrap()
+    };
+    let few = [layer(32, 512, 1000, 1), layer(1, 512, 256, 7), layer(32, 1512, 144, 1)];
+    for (conv, pass) in few.iter().flat_map(|conv| [(conv, Pass::Forward), (conv, Pass::Data)]) {
+        for (request, algorithm) in [(F32, Algorithm::Simt), (BF16, Algorithm::Mma)] {
+            let request = Request { pass, ..request };
+            let options = PlanOptions { algorithm: Some(algorithm), ..PlanOptions::default() };
+            let plan = Plan::new(conv, request, options, &HOPPER).unwrap();
+            let tile = plan.tile().unwrap();
+            let rows = conv.output().batch() * conv.output().plane();
+            assert!(tile.block_m as usize <= rows.next_power_of_two().max(32), "{plan}");
+            let columns = if pass == Pass::Forward {
+                conv.filter().count()
+            } else {
+                conv.filter().channels()
+            };
+            let blocks =
+                rows.div_ceil(tile.block_m as usize) * columns.div_ceil(tile.block_n as usize);
+            assert!(blocks * plan.splits >= 16, "{plan}");
         }
     }
 }
@@ -261,13 +295,13 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
             );
             let near = chosen.neighbours(&large, request, &HOPPER);
             assert!(near.iter().all(|other| other.layout == chosen.layout), "{near:?}");
-            // Where the kernel's own memory is too large, another kernel computes in the tensors' own layout.
+            // Where the kernel's own memory is too large, another kernel is chosen.
             let own = chosen.workspace(&read, request) as u64;
             let buffer_bytes = (large.input().elements() * request.dtype.size()) as u64;
             let little = Capabilities { buffer_bytes, ..HOPPER };
             if pass == Pass::Forward && own > buffer_bytes {
                 let other = plan(&large, request, &little).unwrap();
-                assert_eq!(other.layout, Layout::ChannelsFirst, "{request:?}");
+                assert_ne!(other.algorithm(), Algorithm::Wgmma, "{request:?}");
             }
         }
         let request = Request { pass, ..BF16 };

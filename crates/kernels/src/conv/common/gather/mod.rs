@@ -274,6 +274,11 @@ impl GatherForm {
         };
         Self { rank: conv.grid().rank(), clipped, pointwise }
     }
+
+    /// Whether the filters have only one tap.
+    pub(in crate::conv) fn is_pointwise(&self) -> bool {
+        self.pointwise
+    }
 }
 
 #[cfg(test)]
