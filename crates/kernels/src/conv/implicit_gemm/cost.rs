@@ -6,10 +6,10 @@
 use windowpane_geometry::{Convolution, Tile};
 
 use super::blocks::Product;
-use super::rules::{line_blocks, longest_product};
+use super::rules::longest_product;
 use crate::conv::common::cost;
 use crate::conv::common::gather::{Gather, columns};
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
 /// The speed of a mainloop with a tile. Its times are in cycles of a multiprocessor.
@@ -30,24 +30,57 @@ pub(in crate::conv) struct Mainloop {
     pub(in crate::conv) resident: u32,
 }
 
+/// The sizes of a problem, which do not depend on the tile.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::conv) struct Sizes {
+    /// The lines of a product, and the terms of its sums; in a strided data gradient those of the largest phase.
+    pub(in crate::conv) lines: usize,
+    pub(in crate::conv) terms: usize,
+    columns: usize,
+    groups: usize,
+    phases: usize,
+    /// The products of all phases, relative to phases that are all as large as the largest.
+    share: f64,
+    bytes: f64,
+}
+
+impl Sizes {
+    pub(in crate::conv) fn new(conv: &Convolution, request: Request) -> Self {
+        let pass = request.pass;
+        let (lines, terms) = longest_product(conv, pass);
+        let (_, phases) = Gather::largest(conv, pass);
+        let phases = phases.map_or(1, |phases| phases.count());
+        let products = |gather: Gather| (gather.rows(conv) * gather.terms(conv)) as f64;
+        let share = match phases {
+            1 => 1.0,
+            _ => {
+                let all: f64 = Gather::all(conv, pass).map(products).sum();
+                all / (phases * lines * terms).max(1) as f64
+            }
+        };
+        let (columns, groups, bytes) =
+            (columns(conv, pass), conv.groups(), cost::bytes(conv, request));
+        Self { lines, terms, columns, groups, phases, share, bytes }
+    }
+}
+
 /// The estimated seconds of a pass with cubes of `units` units.
 pub(in crate::conv) fn seconds(
-    conv: &Convolution,
-    request: Request,
+    sizes: &Sizes,
     tile: &Tile,
     product: &Product,
     mainloop: Mainloop,
     (units, splits): (u32, usize),
     device: &Capabilities,
 ) -> f64 {
-    let (pass, multiprocessors) = (request.pass, device.multiprocessor_count());
+    let Sizes { lines, terms, columns, .. } = *sizes;
+    let multiprocessors = device.multiprocessor_count();
     let [m, n, k] = [tile.block_m, tile.block_n, tile.block_k].map(|block| block as usize);
-    let (lines, terms) = longest_product(conv, pass);
-    let columns = columns(conv, pass);
-    let tiles = line_blocks(conv, pass, m) * columns.div_ceil(n) * conv.groups() * splits;
+    let line_blocks = lines.div_ceil(m).saturating_mul(sizes.phases);
+    let tiles = line_blocks * columns.div_ceil(n) * sizes.groups * splits;
     let most = tiles.div_ceil(multiprocessors);
     // With several tiles for each multiprocessor, phases with shorter sums take less time.
-    let share = if most > 1 { share(conv, pass) } else { 1.0 };
+    let share = if most > 1 { sizes.share } else { 1.0 };
     let steps = terms.div_ceil(splits).div_ceil(k) as f64 * share;
 
     let speed = mainloop.products / multiprocessors as f64 / device.clock();
@@ -57,23 +90,8 @@ pub(in crate::conv) fn seconds(
 
     let busy = most as f64 * (steps * step + store);
     let waves = most.div_ceil((mainloop.resident / units.max(1)).max(1) as usize) as f64;
-    let bytes = cost::bytes(conv, request);
-    let shortest = mainloop.step + mainloop.miss * device.missed(bytes);
+    let shortest = mainloop.step + mainloop.miss * device.missed(sizes.bytes);
     let waiting = waves * (steps * step.max(shortest) + store + cost::START);
-    let moving = cost::moving(bytes, device);
+    let moving = cost::moving(sizes.bytes, device);
     device.launching(1) + moving.max(busy.max(waiting) / device.clock())
-}
-
-/// The terms of all phases of a data gradient, relative to phases that all have the most rows and terms.
-fn share(conv: &Convolution, pass: Pass) -> f64 {
-    let (lines, terms) = longest_product(conv, pass);
-    let products = |gather: Gather| (gather.rows(conv) * gather.terms(conv)) as f64;
-    match pass {
-        Pass::Data => {
-            let (all, phases) = Gather::all(conv, pass)
-                .fold((0.0, 0.0), |(all, phases), gather| (all + products(gather), phases + 1.0));
-            all / (phases * (lines * terms).max(1) as f64)
-        }
-        _ => 1.0,
-    }
 }

@@ -3,14 +3,14 @@
 //!
 //! Three mainloops multiply its blocks: [`simt`] on every GPU, [`mma`] with fragments on matrix units, and [`wgmma`]
 //! on Hopper's warpgroups, which the tensor copy engine feeds. The first two share the code that loads and stores
-//! blocks (`blocks`, `staging`), the rule for splitting long sums into parts (`split_k`), and the estimate of their
+//! blocks (`blocks`, `staging`), the search for a tile (`search`), and the estimate of their
 //! time (`cost`).
 
 pub(super) mod blocks;
 pub(super) mod cost;
 pub mod mma;
 pub(super) mod rules;
+pub(super) mod search;
 pub mod simt;
-pub(super) mod split_k;
 mod staging;
 pub mod wgmma;

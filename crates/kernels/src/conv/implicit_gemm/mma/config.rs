@@ -12,9 +12,9 @@ use crate::conv::common::rules::{
     widest_factor_load,
 };
 use crate::conv::implicit_gemm::blocks::{LoadTimes, Product};
-use crate::conv::implicit_gemm::cost::{self, Mainloop};
+use crate::conv::implicit_gemm::cost::{self, Mainloop, Sizes};
 use crate::conv::implicit_gemm::rules;
-use crate::conv::implicit_gemm::split_k::Search;
+use crate::conv::implicit_gemm::search::Search;
 use crate::conv::problem::{Request, fragment};
 use crate::device::{Capabilities, Fragment};
 use crate::error::{NotApplicable, PlanError, require};
@@ -43,7 +43,8 @@ impl Config {
         device: &Capabilities,
     ) -> Option<Self> {
         let (fragment, plane) = fragment(request, device)?;
-        tile(conv, request, device).map(|tile| Self { tile, fragment, plane })
+        let tiles = tiles(conv, request, device, fragment);
+        search(conv, request, device).tile(tiles).map(|tile| Self { tile, fragment, plane })
     }
 
     /// The configuration with some numbers of its tile replaced.
@@ -64,13 +65,11 @@ pub(in crate::conv) fn applies(
     request: Request,
     device: &Capabilities,
 ) -> Result<(), NotApplicable> {
-    require(
-        fragment(request, device).is_some(),
-        "the device has no matrix units for this type and precision",
-    )?;
+    let none = NotApplicable("the device has no matrix units for this type and precision");
+    let (fragment, _) = fragment(request, device).ok_or(none)?;
     rules::applies(conv, request, device)?;
     require(
-        Config::new(conv, request, device).is_some(),
+        tiles(conv, request, device, fragment).next().is_some(),
         "the device has too little shared memory or too few units for the smallest block",
     )
 }
@@ -113,27 +112,32 @@ const BLOCKS: [([u32; 4], u32); 12] = [
 /// with 175 for 4 by 2).
 const LARGE_BLOCKS: [([u32; 4], u32); 2] = [([128, 256, 4, 4], 2), ([128, 128, 4, 4], 1)];
 
-fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
-    let (fragment, _) = fragment(request, device)?;
+/// The blocks that fit on a device, with two stages if these fit.
+fn tiles(
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+    fragment: Fragment,
+) -> impl Iterator<Item = Tile> {
     let elems_per_thread = widest_factor_load(request.dtype, device);
     // A block has the same number of bytes along the terms for every type.
     let block_k = (64 / request.dtype.size() as u32).next_multiple_of(fragment.k);
-    let tile = |([block_m, block_n, ratio_m, ratio_n], times): ([u32; 4], u32), stages| {
+    let tile = move |([block_m, block_n, ratio_m, ratio_n], times): ([u32; 4], u32), stages| {
         let block_k = times * block_k;
         Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages }
     };
-    let fits = |tile: &Tile| check(tile, request, device).is_ok();
+    let fits = move |tile: &Tile| check(tile, request, device).is_ok();
     let whole = |count: usize| count.is_multiple_of(elems_per_thread as usize);
     let large = device.vector_lanes >= 8
         && request.dtype.size() == 2
         && conv.layout() == Layout::ChannelsLast
         && whole(inner(conv, request.pass))
         && whole(columns(conv, request.pass));
-    let large = LARGE_BLOCKS.into_iter().filter(|_| large).map(|block| tile(block, 2));
+    let large = LARGE_BLOCKS.into_iter().filter(move |_| large).map(move |block| tile(block, 2));
     let others = BLOCKS.into_iter();
-    let others =
-        others.filter_map(|block| [2, 1].map(|stages| tile(block, stages)).into_iter().find(fits));
-    search(conv, request, device).tile(large.filter(fits).chain(others))
+    let others = others
+        .filter_map(move |block| [2, 1].map(|stages| tile(block, stages)).into_iter().find(fits));
+    large.filter(fits).chain(others)
 }
 
 /// The search for a tile and a number of parts.
@@ -141,13 +145,16 @@ pub(super) fn search<'a>(
     conv: &'a Convolution,
     request: Request,
     device: &'a Capabilities,
-) -> Search<'a, impl Fn(&Tile, usize) -> f64> {
-    let seconds = move |tile: &Tile, splits| seconds(conv, request, tile, splits, device);
-    Search { conv, request, device, seconds }
+) -> Search<'a, impl Fn(&Sizes, &Tile, usize) -> f64> {
+    let seconds = move |sizes: &Sizes, tile: &Tile, splits| {
+        seconds(sizes, conv, request, tile, splits, device)
+    };
+    Search::new(conv, request, device, seconds)
 }
 
 /// The estimated seconds of a launch.
 pub(super) fn seconds(
+    sizes: &Sizes,
     conv: &Convolution,
     request: Request,
     tile: &Tile,
@@ -158,7 +165,7 @@ pub(super) fn seconds(
         fragment(request, device).map_or(0, |(fragment, plane)| form::units(tile, fragment, plane));
     let product = product(conv, request, tile, Epilogue::NONE.form(request.dtype));
     let mainloop = mainloop(tile, &product, request, device);
-    cost::seconds(conv, request, tile, &product, mainloop, (units, splits), device)
+    cost::seconds(sizes, tile, &product, mainloop, (units, splits), device)
 }
 
 /// The product.

@@ -37,8 +37,9 @@ use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::kernel::Kernel;
 use crate::conv::implicit_gemm::blocks::launch_of;
+use crate::conv::implicit_gemm::cost::Sizes;
 use crate::conv::implicit_gemm::rules::check_cubes;
-use crate::conv::implicit_gemm::split_k;
+use crate::conv::implicit_gemm::search;
 use crate::conv::problem::{Request, fragment, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
@@ -82,7 +83,7 @@ impl Kernel for Config {
     }
 
     fn most_splits(&self, conv: &Convolution, request: Request, _: &Capabilities) -> usize {
-        split_k::most(conv, request.pass)
+        search::most_splits(conv, request.pass)
     }
 
     fn seconds(
@@ -92,7 +93,8 @@ impl Kernel for Config {
         splits: usize,
         device: &Capabilities,
     ) -> f64 {
-        config::seconds(conv, request, &self.tile, splits, device)
+        let sizes = Sizes::new(conv, request);
+        config::seconds(&sizes, conv, request, &self.tile, splits, device)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {

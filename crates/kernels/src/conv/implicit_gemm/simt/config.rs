@@ -10,9 +10,9 @@ use crate::conv::common::rules::{
     widest_load,
 };
 use crate::conv::implicit_gemm::blocks::{LoadTimes, Product, QUAD};
-use crate::conv::implicit_gemm::cost::{self, Mainloop};
+use crate::conv::implicit_gemm::cost::{self, Mainloop, Sizes};
 use crate::conv::implicit_gemm::rules;
-use crate::conv::implicit_gemm::split_k::Search;
+use crate::conv::implicit_gemm::search::Search;
 use crate::conv::problem::Request;
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
@@ -38,7 +38,8 @@ impl Config {
         request: Request,
         device: &Capabilities,
     ) -> Option<Self> {
-        tile(conv, request, device).map(|tile| Self { tile })
+        let tiles = tiles(request, device);
+        search(conv, request, device).tile(tiles).map(|tile| Self { tile })
     }
 
     /// The configuration with some numbers of its tile replaced.
@@ -62,7 +63,7 @@ pub(in crate::conv) fn applies(
     require(request.precision == Precision::Strict, "it does not round to tf32")?;
     rules::applies(conv, request, device)?;
     require(
-        Config::new(conv, request, device).is_some(),
+        tiles(request, device).next().is_some(),
         "the device has too little shared memory or too few units for the smallest block",
     )
 }
@@ -85,17 +86,17 @@ const BLOCKS: [[u32; 5]; 13] = [
     [64, 16, 16, 1, 1],
 ];
 
-fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
+/// The blocks that fit on a device, with two stages if these fit.
+fn tiles(request: Request, device: &Capabilities) -> impl Iterator<Item = Tile> {
     let elems_per_thread = widest_load(request.dtype, device);
     // Wide accumulators take twice as many registers.
     let most = if accumulator(request.dtype).size() > 4 { 1 } else { MOST_PIECES };
-    let blocks = BLOCKS.into_iter().filter(|[.., ratio_m, ratio_n]| ratio_m * ratio_n <= most);
-    let tiles = blocks.filter_map(|[block_m, block_n, block_k, ratio_m, ratio_n]| {
+    let blocks = BLOCKS.into_iter().filter(move |[.., ratio_m, ratio_n]| ratio_m * ratio_n <= most);
+    blocks.filter_map(move |[block_m, block_n, block_k, ratio_m, ratio_n]| {
         let tile =
             |stages| Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages };
         [2, 1].map(tile).into_iter().find(|tile| check(tile, request, device).is_ok())
-    });
-    search(conv, request, device).tile(tiles)
+    })
 }
 
 /// The search for a tile and a number of parts.
@@ -103,13 +104,16 @@ pub(super) fn search<'a>(
     conv: &'a Convolution,
     request: Request,
     device: &'a Capabilities,
-) -> Search<'a, impl Fn(&Tile, usize) -> f64> {
-    let seconds = move |tile: &Tile, splits| seconds(conv, request, tile, splits, device);
-    Search { conv, request, device, seconds }
+) -> Search<'a, impl Fn(&Sizes, &Tile, usize) -> f64> {
+    let seconds = move |sizes: &Sizes, tile: &Tile, splits| {
+        seconds(sizes, conv, request, tile, splits, device)
+    };
+    Search::new(conv, request, device, seconds)
 }
 
 /// The estimated seconds of a launch.
 pub(super) fn seconds(
+    sizes: &Sizes,
     conv: &Convolution,
     request: Request,
     tile: &Tile,
@@ -118,7 +122,7 @@ pub(super) fn seconds(
 ) -> f64 {
     let product = product(conv, request, tile, Epilogue::NONE.form(request.dtype));
     let mainloop = mainloop(tile, &product, device);
-    cost::seconds(conv, request, tile, &product, mainloop, (units(tile), splits), device)
+    cost::seconds(sizes, tile, &product, mainloop, (units(tile), splits), device)
 }
 
 /// The product. A load fills one vector in shared memory, or is transposed into several.

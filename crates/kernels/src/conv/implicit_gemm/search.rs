@@ -3,6 +3,7 @@
 
 use windowpane_geometry::{Convolution, Tile};
 
+use super::cost::Sizes;
 use super::rules::longest_product;
 use crate::conv::common::rules::MOST_CUBES;
 use crate::conv::common::split_k;
@@ -14,14 +15,26 @@ const TRIED: [usize; 20] =
     [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048];
 
 /// A problem on a device, and the seconds in which a kernel computes it with a tile and a number of parts.
-pub(in crate::conv) struct Search<'a, F: Fn(&Tile, usize) -> f64> {
-    pub(in crate::conv) conv: &'a Convolution,
-    pub(in crate::conv) request: Request,
-    pub(in crate::conv) device: &'a Capabilities,
-    pub(in crate::conv) seconds: F,
+pub(in crate::conv) struct Search<'a, F: Fn(&Sizes, &Tile, usize) -> f64> {
+    conv: &'a Convolution,
+    request: Request,
+    device: &'a Capabilities,
+    sizes: Sizes,
+    most_splits: usize,
+    seconds: F,
 }
 
-impl<F: Fn(&Tile, usize) -> f64> Search<'_, F> {
+impl<'a, F: Fn(&Sizes, &Tile, usize) -> f64> Search<'a, F> {
+    pub(in crate::conv) fn new(
+        conv: &'a Convolution,
+        request: Request,
+        device: &'a Capabilities,
+        seconds: F,
+    ) -> Self {
+        let (sizes, most_splits) = (Sizes::new(conv, request), most_splits(conv, request.pass));
+        Self { conv, request, device, sizes, most_splits, seconds }
+    }
+
     /// The tile with the lowest estimate, each with the best number of parts for it.
     pub(in crate::conv) fn tile(&self, tiles: impl IntoIterator<Item = Tile>) -> Option<Tile> {
         let estimated = tiles.into_iter().map(|tile| (self.estimate(&tile).0, tile));
@@ -35,14 +48,12 @@ impl<F: Fn(&Tile, usize) -> f64> Search<'_, F> {
 
     /// The lowest estimate of a tile, with the time in which parts are added, and its number of parts.
     fn estimate(&self, tile: &Tile) -> (f64, usize) {
-        let Self { conv, request, device, seconds } = self;
-        let (_, terms) = longest_product(conv, request.pass);
-        let steps = terms.div_ceil(tile.block_k as usize);
-        let most = most(conv, request.pass).min(steps);
+        let Self { conv, request, device, .. } = *self;
+        let most = self.sizes.terms.div_ceil(tile.block_k as usize).min(self.most_splits);
         let total = |splits: usize| {
             let adds = split_k::stores_parts(request.pass, request.dtype, splits);
-            let adding = if adds { split_k::seconds(conv, *request, splits, device) } else { 0.0 };
-            (seconds(tile, splits) + adding, splits)
+            let adding = if adds { split_k::seconds(conv, request, splits, device) } else { 0.0 };
+            ((self.seconds)(&self.sizes, tile, splits) + adding, splits)
         };
         let tried = TRIED.into_iter().take_while(|splits| *splits == 1 || *splits <= most);
         tried.map(total).min_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap_or((0.0, 1))
@@ -50,7 +61,7 @@ impl<F: Fn(&Tile, usize) -> f64> Search<'_, F> {
 }
 
 /// The most parts that a launch supports.
-pub(in crate::conv) fn most(conv: &Convolution, pass: Pass) -> usize {
+pub(in crate::conv) fn most_splits(conv: &Convolution, pass: Pass) -> usize {
     let (_, terms) = longest_product(conv, pass);
     // Parts and groups share one axis of the launch.
     split_k::at_most(conv, pass, terms.min(MOST_CUBES / conv.groups()))
