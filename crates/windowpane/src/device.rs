@@ -337,9 +337,12 @@ impl Device {
 
     /// Runs `work` and measures how long the device takes for its launches: with the device's own clock if
     /// this crate can read it, else with the host's clock, from an idle device until it is idle again.
+    ///
+    /// If the device's clock measures nothing, as some drivers' clocks now and then do, `work` runs again, three times at
+    /// most.
     pub fn time<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> Result<T> + Send,
+        mut work: impl FnMut() -> Result<T> + Send,
     ) -> Result<(T, Duration)> {
         #[cfg(feature = "kernels")]
         if let Some(client) = self.own_client() {
@@ -793,8 +796,33 @@ mod cube {
     pub(super) fn time<T: Send + 'static>(
         device: &Device,
         client: &Client,
-        work: impl FnOnce() -> Result<T> + Send,
+        mut work: impl FnMut() -> Result<T> + Send,
     ) -> Result<(T, Duration)> {
+        let timed = until_measured(|| time_once(device, client, &mut work))?;
+        timed.ok_or_else(|| device.failure("timing", &"the clock measured nothing"))
+    }
+
+    /// The number of attempts to measure a time.
+    const ATTEMPTS: usize = 4;
+
+    /// The first attempt that measured something; none if there is none.
+    fn until_measured<T>(
+        mut attempt: impl FnMut() -> Result<(T, Option<Duration>)>,
+    ) -> Result<Option<(T, Duration)>> {
+        for _ in 0..ATTEMPTS {
+            if let (result, Some(took)) = attempt()? {
+                return Ok(Some((result, took)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The result of `work` and its time; no time if the clock measured nothing.
+    fn time_once<T: Send + 'static>(
+        device: &Device,
+        client: &Client,
+        work: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<(T, Option<Duration>)> {
         device.require_alive()?;
         let (result, profile) =
             client.profile(work, "windowpane").map_err(|error| device.failure("timing", &error))?;
@@ -804,8 +832,7 @@ mod cube {
             return Err(device.failure("timing", &"its clock is in use by other work"));
         }
         let ticks = device.answer(client, "timing", |_| profile.resolve())?;
-        let ticks = ticks.ok_or_else(|| device.failure("timing", &"the clock measured nothing"))?;
-        Ok((result, ticks.duration()))
+        Ok((result, ticks.map(|ticks| ticks.duration())))
     }
 
     /// The text of an error without its backtrace.
@@ -825,6 +852,27 @@ mod cube {
                           Build\nGCC version:  gcc 12.2.0";
             assert_eq!(nvidia_driver(module).as_deref(), Some("580.159.04"));
             assert_eq!(nvidia_driver("none"), None);
+        }
+
+        /// Work is timed again where the clock measured nothing, and neither for ever nor after an error.
+        #[test]
+        fn work_is_timed_until_the_clock_measures_something() {
+            let second = Duration::from_secs(1);
+            let mut times = [None, None, Some(second)].into_iter();
+            let timed = until_measured(|| Ok(((), times.next().unwrap_or_default())));
+            assert_eq!(timed.unwrap(), Some(((), second)));
+            let mut attempts = 0;
+            let timed = until_measured(|| {
+                attempts += 1;
+                Ok((attempts, None))
+            });
+            assert_eq!((timed.unwrap(), attempts), (None, ATTEMPTS));
+            let mut attempts = 0;
+            let failed = until_measured::<()>(|| {
+                attempts += 1;
+                Err(Error::File { path: "x".into(), reason: "y".into() })
+            });
+            assert!(failed.is_err() && attempts == 1);
         }
     }
 }

@@ -7,6 +7,7 @@ use windowpane_geometry::{Convolution, Tile};
 
 use super::blocks::Product;
 use super::rules::longest_product;
+use super::search::most_splits;
 use crate::conv::common::cost;
 use crate::conv::common::gather::{Gather, columns};
 use crate::conv::problem::Request;
@@ -34,8 +35,10 @@ pub(in crate::conv) struct Mainloop {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::conv) struct Sizes {
     /// The lines of a product, and the terms of its sums; in a strided data gradient those of the largest phase.
-    pub(in crate::conv) lines: usize,
+    lines: usize,
     pub(in crate::conv) terms: usize,
+    /// The most parts that a launch supports.
+    pub(in crate::conv) most_splits: usize,
     columns: usize,
     groups: usize,
     phases: usize,
@@ -60,7 +63,8 @@ impl Sizes {
         };
         let (columns, groups, bytes) =
             (columns(conv, pass), conv.groups(), cost::bytes(conv, request));
-        Self { lines, terms, columns, groups, phases, share, bytes }
+        let most_splits = most_splits(conv, pass);
+        Self { lines, terms, most_splits, columns, groups, phases, share, bytes }
     }
 }
 

@@ -3,7 +3,8 @@
 
 use windowpane_geometry::{Convolution, Tile};
 
-use super::cost::Sizes;
+use super::blocks::Product;
+use super::cost::{self, Mainloop, Sizes};
 use super::rules::longest_product;
 use crate::conv::common::rules::MOST_CUBES;
 use crate::conv::common::split_k;
@@ -14,46 +15,55 @@ use crate::device::Capabilities;
 const TRIED: [usize; 20] =
     [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048];
 
-/// A problem on a device, and the seconds in which a kernel computes it with a tile and a number of parts.
-pub(in crate::conv) struct Search<'a, F: Fn(&Sizes, &Tile, usize) -> f64> {
+/// What the estimate of a tile depends on: its product, the speed of its mainloop, and the units of its cubes.
+pub(in crate::conv) type Traits = (Product, Mainloop, u32);
+
+/// The search on a device, by the traits that a kernel gives a tile.
+pub(in crate::conv) struct Search<'a, F: Fn(&Tile) -> Traits> {
     conv: &'a Convolution,
     request: Request,
     device: &'a Capabilities,
     sizes: Sizes,
-    most_splits: usize,
-    seconds: F,
+    traits: F,
 }
 
-impl<'a, F: Fn(&Sizes, &Tile, usize) -> f64> Search<'a, F> {
+impl<'a, F: Fn(&Tile) -> Traits> Search<'a, F> {
     pub(in crate::conv) fn new(
         conv: &'a Convolution,
         request: Request,
         device: &'a Capabilities,
-        seconds: F,
+        traits: F,
     ) -> Self {
-        let (sizes, most_splits) = (Sizes::new(conv, request), most_splits(conv, request.pass));
-        Self { conv, request, device, sizes, most_splits, seconds }
+        Self { conv, request, device, sizes: Sizes::new(conv, request), traits }
     }
 
     /// The tile with the lowest estimate, each with the best number of parts for it.
-    pub(in crate::conv) fn tile(&self, tiles: impl IntoIterator<Item = Tile>) -> Option<Tile> {
-        let estimated = tiles.into_iter().map(|tile| (self.estimate(&tile).0, tile));
+    pub(in crate::conv) fn tile(&self, tiles: impl Iterator<Item = Tile>) -> Option<Tile> {
+        let estimated = tiles.map(|tile| (self.cheapest(&tile).0, tile));
         estimated.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, tile)| tile)
     }
 
     /// The number of parts with the lowest estimate.
     pub(in crate::conv) fn splits(&self, tile: &Tile) -> usize {
-        self.estimate(tile).1
+        self.cheapest(tile).1
+    }
+
+    /// The estimated seconds of a launch.
+    pub(in crate::conv) fn seconds(&self, tile: &Tile, splits: usize) -> f64 {
+        let (product, mainloop, units) = (self.traits)(tile);
+        cost::seconds(&self.sizes, tile, &product, mainloop, (units, splits), self.device)
     }
 
     /// The lowest estimate of a tile, with the time in which parts are added, and its number of parts.
-    fn estimate(&self, tile: &Tile) -> (f64, usize) {
-        let Self { conv, request, device, .. } = *self;
-        let most = self.sizes.terms.div_ceil(tile.block_k as usize).min(self.most_splits);
+    fn cheapest(&self, tile: &Tile) -> (f64, usize) {
+        let Self { conv, request, device, sizes, .. } = self;
+        let most = sizes.terms.div_ceil(tile.block_k as usize).min(sizes.most_splits);
+        let (product, mainloop, units) = (self.traits)(tile);
         let total = |splits: usize| {
             let adds = split_k::stores_parts(request.pass, request.dtype, splits);
-            let adding = if adds { split_k::seconds(conv, request, splits, device) } else { 0.0 };
-            ((self.seconds)(&self.sizes, tile, splits) + adding, splits)
+            let adding = if adds { split_k::seconds(conv, *request, splits, device) } else { 0.0 };
+            let own = cost::seconds(sizes, tile, &product, mainloop, (units, splits), device);
+            (own + adding, splits)
         };
         let tried = TRIED.into_iter().take_while(|splits| *splits == 1 || *splits <= most);
         tried.map(total).min_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap_or((0.0, 1))

@@ -12,9 +12,9 @@ use crate::conv::common::rules::{
     widest_factor_load,
 };
 use crate::conv::implicit_gemm::blocks::{LoadTimes, Product};
-use crate::conv::implicit_gemm::cost::{self, Mainloop, Sizes};
+use crate::conv::implicit_gemm::cost::Mainloop;
 use crate::conv::implicit_gemm::rules;
-use crate::conv::implicit_gemm::search::Search;
+use crate::conv::implicit_gemm::search::{Search, Traits};
 use crate::conv::problem::{Request, fragment};
 use crate::device::{Capabilities, Fragment};
 use crate::error::{NotApplicable, PlanError, require};
@@ -145,27 +145,13 @@ pub(super) fn search<'a>(
     conv: &'a Convolution,
     request: Request,
     device: &'a Capabilities,
-) -> Search<'a, impl Fn(&Sizes, &Tile, usize) -> f64> {
-    let seconds = move |sizes: &Sizes, tile: &Tile, splits| {
-        seconds(sizes, conv, request, tile, splits, device)
-    };
-    Search::new(conv, request, device, seconds)
-}
-
-/// The estimated seconds of a launch.
-pub(super) fn seconds(
-    sizes: &Sizes,
-    conv: &Convolution,
-    request: Request,
-    tile: &Tile,
-    splits: usize,
-    device: &Capabilities,
-) -> f64 {
-    let units =
-        fragment(request, device).map_or(0, |(fragment, plane)| form::units(tile, fragment, plane));
-    let product = product(conv, request, tile, Epilogue::NONE.form(request.dtype));
-    let mainloop = mainloop(tile, &product, request, device);
-    cost::seconds(sizes, tile, &product, mainloop, (units, splits), device)
+) -> Search<'a, impl Fn(&Tile) -> Traits> {
+    Search::new(conv, request, device, move |tile| {
+        let product = product(conv, request, tile, Epilogue::NONE.form(request.dtype));
+        let units = fragment(request, device)
+            .map_or(0, |(fragment, plane)| form::units(tile, fragment, plane));
+        (product, mainloop(tile, &product, request, device), units)
+    })
 }
 
 /// The product.

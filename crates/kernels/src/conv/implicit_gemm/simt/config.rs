@@ -10,9 +10,9 @@ use crate::conv::common::rules::{
     widest_load,
 };
 use crate::conv::implicit_gemm::blocks::{LoadTimes, Product, QUAD};
-use crate::conv::implicit_gemm::cost::{self, Mainloop, Sizes};
+use crate::conv::implicit_gemm::cost::Mainloop;
 use crate::conv::implicit_gemm::rules;
-use crate::conv::implicit_gemm::search::Search;
+use crate::conv::implicit_gemm::search::{Search, Traits};
 use crate::conv::problem::Request;
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
@@ -104,25 +104,11 @@ pub(super) fn search<'a>(
     conv: &'a Convolution,
     request: Request,
     device: &'a Capabilities,
-) -> Search<'a, impl Fn(&Sizes, &Tile, usize) -> f64> {
-    let seconds = move |sizes: &Sizes, tile: &Tile, splits| {
-        seconds(sizes, conv, request, tile, splits, device)
-    };
-    Search::new(conv, request, device, seconds)
-}
-
-/// The estimated seconds of a launch.
-pub(super) fn seconds(
-    sizes: &Sizes,
-    conv: &Convolution,
-    request: Request,
-    tile: &Tile,
-    splits: usize,
-    device: &Capabilities,
-) -> f64 {
-    let product = product(conv, request, tile, Epilogue::NONE.form(request.dtype));
-    let mainloop = mainloop(tile, &product, device);
-    cost::seconds(sizes, tile, &product, mainloop, (units(tile), splits), device)
+) -> Search<'a, impl Fn(&Tile) -> Traits> {
+    Search::new(conv, request, device, move |tile| {
+        let product = product(conv, request, tile, Epilogue::NONE.form(request.dtype));
+        (product, mainloop(tile, &product, device), units(tile))
+    })
 }
 
 /// The product. A load fills one vector in shared memory, or is transposed into several.

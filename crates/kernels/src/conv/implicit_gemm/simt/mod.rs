@@ -29,7 +29,6 @@ use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::kernel::Kernel;
 use crate::conv::implicit_gemm::blocks::launch_of;
-use crate::conv::implicit_gemm::cost::Sizes;
 use crate::conv::implicit_gemm::rules::check_cubes;
 use crate::conv::implicit_gemm::search;
 use crate::conv::problem::{Request, operands, results};
@@ -82,8 +81,7 @@ impl Kernel for Config {
         splits: usize,
         device: &Capabilities,
     ) -> f64 {
-        let sizes = Sizes::new(conv, request);
-        config::seconds(&sizes, conv, request, &self.tile, splits, device)
+        config::search(conv, request, device).seconds(&self.tile, splits)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
