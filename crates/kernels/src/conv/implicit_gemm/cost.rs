@@ -6,8 +6,7 @@
 use windowpane_geometry::{Convolution, Tile};
 
 use super::blocks::Product;
-use super::rules::longest_product;
-use super::search::most_splits;
+use super::rules::{longest_product, most_splits};
 use crate::conv::common::cost;
 use crate::conv::common::gather::{Gather, columns};
 use crate::conv::problem::Request;
@@ -53,12 +52,12 @@ impl Sizes {
         let (lines, terms) = longest_product(conv, pass);
         let (_, phases) = Gather::largest(conv, pass);
         let phases = phases.map_or(1, |phases| phases.count());
-        let products = |gather: Gather| (gather.rows(conv) * gather.terms(conv)) as f64;
+        let products = |gather: Gather| gather.rows(conv) as f64 * gather.terms(conv) as f64;
         let share = match phases {
             1 => 1.0,
             _ => {
                 let all: f64 = Gather::all(conv, pass).map(products).sum();
-                all / (phases * lines * terms).max(1) as f64
+                all / (phases as f64 * lines as f64 * terms as f64).max(1.0)
             }
         };
         let (columns, groups, bytes) =

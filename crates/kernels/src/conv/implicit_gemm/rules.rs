@@ -4,6 +4,7 @@ use windowpane_geometry::{Convolution, Tile};
 
 use crate::conv::common::gather::{Gather, columns};
 use crate::conv::common::rules::MOST_CUBES;
+use crate::conv::common::split_k;
 use crate::conv::problem::{Pass, Request};
 use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, require};
@@ -57,4 +58,11 @@ pub(in crate::conv) fn check_cubes(
         true => Ok(()),
         false => Err(PlanError::Cubes { cubes, limit: device.cubes }),
     }
+}
+
+/// The most parts that a launch supports.
+pub(in crate::conv) fn most_splits(conv: &Convolution, pass: Pass) -> usize {
+    let (_, terms) = longest_product(conv, pass);
+    // Parts and groups share one axis of the launch.
+    split_k::at_most(conv, pass, terms.min(MOST_CUBES / conv.groups()))
 }

@@ -5,10 +5,8 @@ use windowpane_geometry::{Convolution, Tile};
 
 use super::blocks::Product;
 use super::cost::{self, Mainloop, Sizes};
-use super::rules::longest_product;
-use crate::conv::common::rules::MOST_CUBES;
 use crate::conv::common::split_k;
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
 /// The numbers of parts that are tried.
@@ -68,11 +66,4 @@ impl<'a, F: Fn(&Tile) -> Traits> Search<'a, F> {
         let tried = TRIED.into_iter().take_while(|splits| *splits == 1 || *splits <= most);
         tried.map(total).min_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap_or((0.0, 1))
     }
-}
-
-/// The most parts that a launch supports.
-pub(in crate::conv) fn most_splits(conv: &Convolution, pass: Pass) -> usize {
-    let (_, terms) = longest_product(conv, pass);
-    // Parts and groups share one axis of the launch.
-    split_k::at_most(conv, pass, terms.min(MOST_CUBES / conv.groups()))
 }

@@ -29,8 +29,7 @@ use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::kernel::Kernel;
 use crate::conv::implicit_gemm::blocks::launch_of;
-use crate::conv::implicit_gemm::rules::check_cubes;
-use crate::conv::implicit_gemm::search;
+use crate::conv::implicit_gemm::rules::{check_cubes, most_splits};
 use crate::conv::problem::{Request, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
@@ -71,7 +70,7 @@ impl Kernel for Config {
     }
 
     fn most_splits(&self, conv: &Convolution, request: Request, _: &Capabilities) -> usize {
-        search::most_splits(conv, request.pass)
+        most_splits(conv, request.pass)
     }
 
     fn seconds(
