@@ -5,6 +5,7 @@ use windowpane_geometry::{Convolution, Tile};
 
 use super::blocks::Product;
 use super::cost::{self, Mainloop, Sizes};
+use super::rules::check_cubes;
 use crate::conv::common::split_k;
 use crate::conv::problem::Request;
 use crate::device::Capabilities;
@@ -14,30 +15,33 @@ const TRIED: [usize; 20] =
     [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048];
 
 /// What the estimate of a tile depends on: its product, the speed of its mainloop, and the units of its cubes.
-pub(in crate::conv) type Traits = (Product, Mainloop, u32);
+pub(in crate::conv) type Inputs = (Product, Mainloop, u32);
 
-/// The search on a device, by the traits that a kernel gives a tile.
-pub(in crate::conv) struct Search<'a, F: Fn(&Tile) -> Traits> {
+/// The search on a device, by the inputs that a kernel gives for a tile.
+pub(in crate::conv) struct Search<'a, F: Fn(&Tile) -> Inputs> {
     conv: &'a Convolution,
     request: Request,
     device: &'a Capabilities,
     sizes: Sizes,
-    traits: F,
+    inputs: F,
 }
 
-impl<'a, F: Fn(&Tile) -> Traits> Search<'a, F> {
+impl<'a, F: Fn(&Tile) -> Inputs> Search<'a, F> {
     pub(in crate::conv) fn new(
         conv: &'a Convolution,
         request: Request,
         device: &'a Capabilities,
-        traits: F,
+        inputs: F,
     ) -> Self {
-        Self { conv, request, device, sizes: Sizes::new(conv, request), traits }
+        Self { conv, request, device, sizes: Sizes::new(conv, request), inputs }
     }
 
-    /// The tile with the lowest estimate, each with the best number of parts for it.
+    /// The tile with the lowest estimate among those whose cubes a launch can count, each with the best number of parts
+    /// for it.
     pub(in crate::conv) fn tile(&self, tiles: impl Iterator<Item = Tile>) -> Option<Tile> {
-        let estimated = tiles.map(|tile| (self.cheapest(&tile).0, tile));
+        let fits =
+            |tile: &Tile| check_cubes(tile, self.conv, self.request.pass, self.device).is_ok();
+        let estimated = tiles.filter(fits).map(|tile| (self.cheapest(&tile).0, tile));
         estimated.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, tile)| tile)
     }
 
@@ -48,7 +52,7 @@ impl<'a, F: Fn(&Tile) -> Traits> Search<'a, F> {
 
     /// The estimated seconds of a launch.
     pub(in crate::conv) fn seconds(&self, tile: &Tile, splits: usize) -> f64 {
-        let (product, mainloop, units) = (self.traits)(tile);
+        let (product, mainloop, units) = (self.inputs)(tile);
         cost::seconds(&self.sizes, tile, &product, mainloop, (units, splits), self.device)
     }
 
@@ -56,7 +60,7 @@ impl<'a, F: Fn(&Tile) -> Traits> Search<'a, F> {
     fn cheapest(&self, tile: &Tile) -> (f64, usize) {
         let Self { conv, request, device, sizes, .. } = self;
         let most = sizes.terms.div_ceil(tile.block_k as usize).min(sizes.most_splits);
-        let (product, mainloop, units) = (self.traits)(tile);
+        let (product, mainloop, units) = (self.inputs)(tile);
         let total = |splits: usize| {
             let adds = split_k::stores_parts(request.pass, request.dtype, splits);
             let adding = if adds { split_k::seconds(conv, *request, splits, device) } else { 0.0 };

@@ -114,6 +114,25 @@ fn a_tile_does_not_depend_on_a_large_batch() {
     }
 }
 
+/// Blocks are few enough for a launch, also where smaller ones would take less time.
+#[test]
+fn blocks_are_no_more_than_cubes() {
+    let shape = Shape::new(500, 168, Extents::from([1])).unwrap();
+    let filter = Filter::new(28, 168, Extents::from([1])).unwrap();
+    let (window, layout) = (Window::new([1]), FilterLayout::Fhwc);
+    let conv = Convolution::new(shape, filter, &window, 1, Layout::ChannelsLast, layout).unwrap();
+    for (request, algorithm) in [(F32, Algorithm::Simt), (BF16, Algorithm::Mma)] {
+        let options = PlanOptions { algorithm: Some(algorithm), ..PlanOptions::default() };
+        let rows = |cubes| {
+            let device = Capabilities { cubes, ..HOPPER };
+            let plan = Plan::new(&conv, request, options, &device).unwrap();
+            plan.tile().unwrap().block_m
+        };
+        assert_eq!(rows(HOPPER.cubes), 32);
+        assert!(rows(8) >= 64);
+    }
+}
+
 /// A product of few rows or columns has blocks that it fills, or its sums are split, so that most multiprocessors have
 /// work.
 #[test]
@@ -302,6 +321,7 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
             if pass == Pass::Forward && own > buffer_bytes {
                 let other = plan(&large, request, &little).unwrap();
                 assert_ne!(other.algorithm(), Algorithm::Wgmma, "{request:?}");
+                assert_eq!(other.check(&large, request, &little), Ok(()));
             }
         }
         let request = Request { pass, ..BF16 };

@@ -12,7 +12,7 @@ use crate::conv::common::rules::{
 use crate::conv::implicit_gemm::blocks::{LoadTimes, Product, QUAD};
 use crate::conv::implicit_gemm::cost::Mainloop;
 use crate::conv::implicit_gemm::rules;
-use crate::conv::implicit_gemm::search::{Search, Traits};
+use crate::conv::implicit_gemm::search::{Inputs, Search};
 use crate::conv::problem::Request;
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
@@ -104,7 +104,7 @@ pub(super) fn search<'a>(
     conv: &'a Convolution,
     request: Request,
     device: &'a Capabilities,
-) -> Search<'a, impl Fn(&Tile) -> Traits> {
+) -> Search<'a, impl Fn(&Tile) -> Inputs> {
     Search::new(conv, request, device, move |tile| {
         let product = product(conv, request, tile, Epilogue::NONE.form(request.dtype));
         (product, mainloop(tile, &product, device), units(tile))
