@@ -152,7 +152,7 @@ pub fn launch(
         units: plan.units,
         contiguous: plan.contiguous,
         splits: plan.splits,
-        stored: plan.stored(request.pass, dtype),
+        stored: plan.stored(dtype),
         operands: tensors.factors.each_ref(),
         out: &tensors.out,
         epilogue: Epilogue {
@@ -169,7 +169,7 @@ pub fn launch(
 /// Launches the plan's kernel, and the addition of its parts if sums are split.
 fn compute(plan: &Plan, arguments: &Arguments<'_>) -> Result<(), PlanError> {
     let Arguments { client, device, conv, request: Request { pass, dtype, .. }, .. } = *arguments;
-    if !plan.cuts(pass, dtype) {
+    if !plan.cuts() {
         return plan.launch(arguments);
     }
     let elements = plan.splits * results(conv, pass);

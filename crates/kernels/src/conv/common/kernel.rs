@@ -32,11 +32,6 @@ pub(in crate::conv) trait Kernel: Debug {
         false
     }
 
-    /// Whether the configuration may change with the batch size.
-    fn depends_on_batch(&self) -> bool {
-        false
-    }
-
     /// The number of parts that each sum is split into.
     fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
         split_k::splits(conv, request.pass, device)

@@ -14,7 +14,7 @@
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{Convolution, DType, LIMIT, Layout};
+use windowpane_geometry::{Convolution, LIMIT, Layout};
 
 use super::arguments::Arguments;
 use super::buffer::buffer;
@@ -47,13 +47,6 @@ pub(in crate::conv) fn splits(conv: &Convolution, pass: Pass, device: &Capabilit
     let busy = device.cores.map_or(BUSY, |cores| cores as usize);
     let wanted = busy.div_ceil(results(conv, pass).max(1));
     wanted.min(windows(conv) / TERMS).clamp(1, most(conv, pass))
-}
-
-/// Whether a kernel stores partial sums. Where sums are long, it always stores them as wide as partial sums, so that
-/// another batch size, with another number of parts, does not need another kernel.
-pub(in crate::conv) fn stores_parts(pass: Pass, dtype: DType, splits: usize) -> bool {
-    let long = matches!(pass, Pass::Filter | Pass::Bias);
-    splits > 1 || (long && dtype != accumulator(dtype))
 }
 
 /// The estimated seconds of adding the parts, after another launch.

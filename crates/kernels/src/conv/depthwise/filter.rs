@@ -29,7 +29,7 @@ use crate::conv::common::gather::{
 use crate::conv::common::run::{Run, pixels_of};
 use crate::conv::common::split_k;
 use crate::conv::problem::{Pass, Request, results};
-use crate::cube::convert::{accumulator, elem};
+use crate::cube::convert::{accumulator, elem, round};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
@@ -143,6 +143,8 @@ struct Form {
     /// The number of sums of each unit that are in shared memory at once.
     at_once: u32,
     gather: GatherForm,
+    /// Whether sums are rounded to bf16 here.
+    bf16: bool,
 }
 
 impl Form {
@@ -197,6 +199,7 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
             units,
             at_once: sums_at_once(dtype, config.lanes, units).min(taps),
             gather: GatherForm::new(conv, Pass::Filter),
+            bf16: stored == DType::BF16,
         };
         // SAFETY: vectors past the last repeat the last one and are not stored, windows past the last are skipped, reads of
         // pixels outside are moved inside, and lines outside are skipped.
@@ -228,6 +231,7 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
                 ),
                 form,
                 elem(dtype),
+                elem(accumulator(dtype)),
                 elem(stored),
             )
         }
@@ -241,15 +245,16 @@ fn sums_at_once(dtype: DType, lanes: u32, units: u32) -> u32 {
 }
 
 #[cube(launch_unchecked)]
-fn depthwise_filter<S: Float, A: Float, N: Size>(
+fn depthwise_filter<S: Float, A: Float, R: Float, N: Size>(
     x: &[Vector<S, N>],
     dy: &[Vector<S, N>],
-    dw: &mut [A],
+    dw: &mut [R],
     gather: &GatherArgs,
     block: &FilterArgs,
     #[comptime] form: Form,
     #[define(S)] _read: ElemType,
     #[define(A)] _accumulator: ElemType,
+    #[define(R)] _stored: ElemType,
 ) {
     let cube = CUBE_POS as u32;
     if cube >= block.cubes {
@@ -287,7 +292,7 @@ fn depthwise_filter<S: Float, A: Float, N: Size>(
         }
         run += block.strips;
     }
-    add_strips::<A, N>(dw, gather, block, &sums, part, first_vector, first_line, form);
+    add_strips::<A, R, N>(dw, gather, block, &sums, part, first_vector, first_line, form);
 }
 
 /// Adds the products of a run of windows, the first of which is `row`, for all taps of the unit.
@@ -371,8 +376,8 @@ fn add_window<A: Float, N: Size>(
 /// Adds the sums of the units that share the runs of a vector, and stores them.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn add_strips<A: Float, N: Size>(
-    dw: &mut [A],
+fn add_strips<A: Float, R: Float, N: Size>(
+    dw: &mut [R],
     gather: &GatherArgs,
     block: &FilterArgs,
     sums: &Registers<A, N>,
@@ -401,6 +406,7 @@ fn add_strips<A: Float, N: Size>(
                 let unit = strip * block.across_count + across;
                 sum += shared[(i * comptime!(form.units) + unit) as usize];
             }
+            let sum = round::<A, R, N>(sum, form.bf16);
             let tap = first + i;
             let line = first_line + tap / comptime!(form.along.taps);
             let vector = first_vector + across;

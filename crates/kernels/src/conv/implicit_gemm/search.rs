@@ -62,8 +62,8 @@ impl<'a, F: Fn(&Tile) -> Inputs> Search<'a, F> {
         let most = sizes.terms.div_ceil(tile.block_k as usize).min(sizes.most_splits);
         let (product, mainloop, units) = (self.inputs)(tile);
         let total = |splits: usize| {
-            let adds = split_k::stores_parts(request.pass, request.dtype, splits);
-            let adding = if adds { split_k::seconds(conv, *request, splits, device) } else { 0.0 };
+            let adding =
+                if splits > 1 { split_k::seconds(conv, *request, splits, device) } else { 0.0 };
             let own = cost::seconds(sizes, tile, &product, mainloop, (units, splits), device);
             (own + adding, splits)
         };

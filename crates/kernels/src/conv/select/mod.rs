@@ -94,7 +94,7 @@ impl Plan {
     fn seconds(&self, conv: &Convolution, request: Request, device: &Capabilities) -> f64 {
         let transposes = Transposes::new(conv, self.layout, request.pass);
         let read = in_layout(conv, request.pass, self.layout);
-        let parts = match self.cuts(request.pass, request.dtype) {
+        let parts = match self.cuts() {
             true => split_k::seconds(&read, request, self.splits, device),
             false => 0.0,
         };
@@ -193,7 +193,7 @@ impl Plan {
 
     /// The bytes of the kernel's own scratch memory, and of the partial sums.
     fn kernels_workspace(&self, conv: &Convolution, request: Request) -> usize {
-        let parts = match self.cuts(request.pass, request.dtype) {
+        let parts = match self.cuts() {
             false => 0,
             true => self.splits.saturating_mul(results(conv, request.pass)),
         };
@@ -208,16 +208,13 @@ impl Plan {
     }
 
     /// Whether the kernel stores partial sums, which another launch adds.
-    pub(super) fn cuts(&self, pass: Pass, dtype: DType) -> bool {
-        match self.config.kernel().depends_on_batch() {
-            true => self.splits > 1,
-            false => split_k::stores_parts(pass, dtype, self.splits),
-        }
+    pub(super) fn cuts(&self) -> bool {
+        self.splits > 1
     }
 
     /// The type in which a kernel stores its sums.
-    pub(super) fn stored(&self, pass: Pass, dtype: DType) -> DType {
-        if self.cuts(pass, dtype) { accumulator(dtype) } else { dtype }
+    pub(super) fn stored(&self, dtype: DType) -> DType {
+        if self.cuts() { accumulator(dtype) } else { dtype }
     }
 
     /// Launches the kernel on tensors that have been checked.

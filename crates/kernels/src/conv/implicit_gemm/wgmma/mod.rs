@@ -127,10 +127,6 @@ impl Kernel for Config {
         config::most_splits(conv, request, &self.as_tile(), device)
     }
 
-    fn depends_on_batch(&self) -> bool {
-        true
-    }
-
     /// The repacked operands, and the flags of results that must be recomputed.
     fn workspace(&self, conv: &Convolution, request: Request, splits: usize) -> usize {
         config::workspace(conv, request, &self.as_tile(), splits)
