@@ -182,7 +182,7 @@ fn run(input: &Input) -> windowpane::Result<()> {
             for (y, taps) in exact(&y).into_iter().zip(windows(plan.pooling(), &exact(&x))) {
                 let by = match divisor {
                     Divisor::Valid => taps.numbers.len().max(1),
-                    Divisor::Fixed(n) => n as usize,
+                    Divisor::Fixed(n) | Divisor::Truncated(n) => n as usize,
                     _ => taps.padded,
                 };
                 let sum: f64 = taps.numbers.iter().sum();

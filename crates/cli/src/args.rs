@@ -98,7 +98,7 @@ pub(crate) struct PoolArgs {
     ceil: bool,
     /// Divisor of an average: padded (taps in the input or padding), valid (taps in the input) or a
     /// number [default: padded]
-    #[arg(long, value_name = "padded|valid|N", value_parser = divisor)]
+    #[arg(long, value_name = "padded|valid|[truncated:]N", value_parser = divisor)]
     divisor: Option<Divisor>,
     /// Memory layout: channels-last (N,…,C) or channels-first (N,C,…); also nhwc, nchw and so on
     #[arg(long, value_name = "LAYOUT", value_parser = layouts, default_value = "channels-last")]
@@ -362,15 +362,24 @@ pub(crate) fn exponent(text: &str) -> Result<Exponent, String> {
     Ok(exponent)
 }
 
-/// `padded`, `valid`, or a number of at least 1.
+/// `padded`, `valid`, a number of at least 1, or `truncated:` before one.
 fn divisor(text: &str) -> Result<Divisor, String> {
     match text {
         "padded" => Ok(Divisor::Padded),
         "valid" => Ok(Divisor::Valid),
-        number => match number.parse() {
-            Ok(n) if n >= 1 => Ok(Divisor::Fixed(n)),
-            _ => Err(format!("use padded, valid, or a whole number from 1 to {}", u32::MAX)),
-        },
+        number => {
+            let (number, divisor) = match number.strip_prefix("truncated:") {
+                Some(number) => (number, Divisor::Truncated as fn(u32) -> Divisor),
+                None => (number, Divisor::Fixed as fn(u32) -> Divisor),
+            };
+            match number.parse() {
+                Ok(n) if n >= 1 => Ok(divisor(n)),
+                _ => Err(format!(
+                    "use padded, valid, or a whole number from 1 to {}, which `truncated:` may precede",
+                    u32::MAX
+                )),
+            }
+        }
     }
 }
 
@@ -525,6 +534,8 @@ mod tests {
         assert_eq!(divisor("padded"), Ok(Divisor::Padded));
         assert_eq!(divisor("valid"), Ok(Divisor::Valid));
         assert_eq!(divisor("9"), Ok(Divisor::Fixed(9)));
+        assert_eq!(divisor("truncated:9"), Ok(Divisor::Truncated(9)));
+        assert!(divisor("truncated:0").is_err() && divisor("truncated").is_err());
         for bad in ["0", "-1", "4294967296", "pad", "", "1.5"] {
             assert!(divisor(bad).is_err(), "{bad}");
         }

@@ -101,15 +101,33 @@ pub enum Divisor {
     Valid,
     /// A fixed number, at least 1.
     Fixed(u32),
+    /// A fixed number, at least 1, by which sums of integers are divided towards zero, as SciPy's `uniform_filter` divides
+    /// them. For other numbers it is [`Fixed`](Self::Fixed).
+    Truncated(u32),
 }
 
 impl Divisor {
     /// Refuses a fixed divisor of 0.
     pub fn check(self) -> Result<(), Error> {
         match self {
-            Self::Fixed(0) => Err(Error::Zero { axis: None, what: Quantity::Divisor }),
+            Self::Fixed(0) | Self::Truncated(0) => {
+                Err(Error::Zero { axis: None, what: Quantity::Divisor })
+            }
             _ => Ok(()),
         }
+    }
+
+    /// The number that every window's sum is divided by, if it is given.
+    pub fn fixed(self) -> Option<u32> {
+        match self {
+            Self::Fixed(n) | Self::Truncated(n) => Some(n),
+            Self::Padded | Self::Valid => None,
+        }
+    }
+
+    /// Whether quotients of integers are cut off; otherwise they are rounded to the nearest integer.
+    pub fn truncates(self) -> bool {
+        matches!(self, Self::Truncated(_))
     }
 
     /// The divisor of the window at output position `o`; 0 for an empty window under
@@ -119,7 +137,7 @@ impl Divisor {
         match self {
             Self::Padded => taps.map(|(axis, o)| axis.padded_taps(o)).product(),
             Self::Valid => taps.map(|(axis, o)| axis.inside(o).len()).product(),
-            Self::Fixed(n) => n as usize,
+            Self::Fixed(n) | Self::Truncated(n) => n as usize,
         }
     }
 }

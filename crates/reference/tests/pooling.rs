@@ -161,7 +161,7 @@ fn check_average<T: Element>(
         let terms = window.inside.iter().map(|&(_, at)| x[at].to_f64());
         let divisor = match divisor {
             Divisor::Valid => window.inside.len(),
-            Divisor::Fixed(n) => n as usize,
+            Divisor::Fixed(n) | Divisor::Truncated(n) => n as usize,
             Divisor::Padded => padded(pooling, &window),
         } as f64;
         let expected = if window.inside.is_empty() { 0.0 } else { terms.sum::<f64>() / divisor };
@@ -495,6 +495,14 @@ fn a_line_by_hand() {
     assert_eq!(direct::average(&p, Divisor::Padded, &x), [2.0, 3.0, 1.0 / 3.0]);
     assert_eq!(direct::average(&p, Divisor::Valid, &x), [3.0, 3.0, 1.0 / 3.0]);
     assert_eq!(direct::average(&p, Divisor::Fixed(2), &x), [3.0, 4.5, 0.5]);
+    assert_eq!(direct::average(&p, Divisor::Truncated(2), &x), [3.0, 4.5, 0.5]);
+    // The sums are 6, 9 and 1.
+    let [above, below] = [1, -1].map(|sign| x.map(|x| sign * x as i16));
+    assert_eq!(direct::average(&p, Divisor::Fixed(2), &above), [3, 4, 0]);
+    assert_eq!(direct::average(&p, Divisor::Fixed(4), &above), [2, 2, 0]);
+    assert_eq!(direct::average(&p, Divisor::Truncated(4), &above), [1, 2, 0]);
+    assert_eq!(prefix::average(&p, Divisor::Truncated(4), &above), [1, 2, 0]);
+    assert_eq!(direct::average(&p, Divisor::Truncated(4), &below), [-1, -2, 0]);
     let dx = backward::average_backward(&p, Divisor::Valid, &[2.0f32, 3.0, 6.0]);
     assert_eq!(dx, [1.0, 2.0, 1.0, 3.0, 2.0, 2.0]);
     let dx = backward::max_backward(&p, IndexBase::Plane, &[2.0f32, 3.0, 6.0], &expected.1);

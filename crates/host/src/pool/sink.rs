@@ -132,13 +132,15 @@ impl<T: Poolable> Sink<f64> for Quotients<'_, T> {
             let (to, others) = y.split_at_mut(items);
             let divisor = self.divisors.of([d, h, w]);
             let parts = part.chunks(CHUNK).zip(to.chunks_mut(CHUNK));
-            parts.for_each(|(sums, y)| finish(sums, divisor, self.power, y));
+            let truncates = self.divisors.divisor.truncates() && T::ROUNDOFF == 0.0;
+            parts.for_each(|(sums, y)| finish(sums, divisor, (self.power, truncates), y));
             (from, y, w) = (rest, others, end);
         }
     }
 }
 
-fn finish<T: Poolable>(sums: &[f64], divisor: f64, power: Power, y: &mut [T]) {
+/// Stores sums, or their roots, or quotients, which are cut off if the flag is set.
+fn finish<T: Poolable>(sums: &[f64], divisor: f64, (power, truncates): (Power, bool), y: &mut [T]) {
     let mut numbers = [0.0; CHUNK];
     let numbers = &mut numbers[..sums.len()];
     in_vectors(
@@ -147,6 +149,9 @@ fn finish<T: Poolable>(sums: &[f64], divisor: f64, power: Power, y: &mut [T]) {
             match power {
                 Power::Two => numbers.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum.sqrt()),
                 _ => numbers.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum / divisor),
+            }
+            if truncates {
+                numbers.iter_mut().for_each(|number| *number = number.trunc());
             }
             T::narrow(numbers, y);
         },
@@ -165,7 +170,7 @@ impl<'a> Divisors<'a> {
     pub(super) fn new(grid: &'a Grid, divisor: Divisor) -> Self {
         let width = &grid.axes()[AXES - 1];
         let alike = match divisor {
-            Divisor::Fixed(_) => 0..width.output(),
+            Divisor::Fixed(_) | Divisor::Truncated(_) => 0..width.output(),
             _ if width.is_uneven() => 0..0,
             Divisor::Valid => {
                 let last = width.windows_inside(width.kernel() - 1);

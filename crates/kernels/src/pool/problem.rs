@@ -53,9 +53,14 @@ impl Reduction {
     /// The number that a fixed divisor divides by; 1 if the divisor is not fixed.
     pub(super) fn fixed_divisor(self) -> u32 {
         match self {
-            Self::Average(Divisor::Fixed(n)) => n,
+            Self::Average(divisor) => divisor.fixed().unwrap_or(1),
             _ => 1,
         }
+    }
+
+    /// Whether quotients of integers are cut off.
+    pub(super) fn truncates(self) -> bool {
+        matches!(self, Self::Average(divisor) if divisor.truncates())
     }
 
     /// Whether the reduction returns indices.

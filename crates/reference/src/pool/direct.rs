@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use windowpane_geometry::{Divisor, IndexBase, Pooling, Strides};
 
 use super::field::{Field, RowTap};
-use super::{add_index_base, check_input, divisors, index_strides};
+use super::{add_index_base, check_input, divisors, index_strides, rounded};
 use crate::total::Accumulator;
 use crate::{Scalar, Total};
 
@@ -80,7 +80,7 @@ fn take_maxima<T: Scalar>(
 
 /// The average of each window.
 pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T> {
-    averages(pooling, divisor, x, T::ZERO, |sum: f64| T::from_f64(sum))
+    averages(pooling, divisor, x, T::ZERO, |quotient| rounded(divisor, quotient))
 }
 
 /// The average of each window, unrounded, with the data for an error bound. The terms are the divided

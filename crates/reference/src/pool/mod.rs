@@ -186,6 +186,12 @@ fn divisors(pooling: &Pooling, divisor: Divisor) -> Vec<f64> {
         .collect()
 }
 
+/// A quotient as an element.
+fn rounded<T: Scalar>(divisor: Divisor, quotient: f64) -> T {
+    let is_integer = T::ROUNDOFF == 0.0;
+    T::from_f64(if is_integer && divisor.truncates() { quotient.trunc() } else { quotient })
+}
+
 /// The strides of an index, after checking the caller's obligations.
 #[track_caller]
 fn index_strides(pooling: &Pooling, base: IndexBase) -> Strides {

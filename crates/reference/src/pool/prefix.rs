@@ -29,14 +29,14 @@ use rayon::prelude::*;
 use windowpane_geometry::{Axis, Divisor, Pooling};
 
 use super::field::{Field, sweep};
-use super::{check_input, divisors, passes_unchanged};
+use super::{check_input, divisors, passes_unchanged, rounded};
 use crate::Scalar;
 
 /// The average of each window.
 pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T> {
     check_input(pooling, x);
     let field = Field::of(pooling);
-    let divisors = divisors(pooling, divisor);
+    let (divisors, rule) = (divisors(pooling, divisor), divisor);
     let sums = sums(&field, x);
     let mut y = vec![T::ZERO; sums.len()];
     field.for_each_row(&mut y, |row, y| {
@@ -45,7 +45,7 @@ pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T
         let pixels = y.chunks_exact_mut(field.lanes).zip(sums[elements..].chunks(field.lanes));
         for ((y, sums), &divisor) in pixels.zip(&divisors[first..]) {
             for (y, sum) in y.iter_mut().zip(sums) {
-                *y = T::from_f64(sum / divisor);
+                *y = rounded(rule, sum / divisor);
             }
         }
     });

@@ -221,7 +221,12 @@ pub(crate) fn index_base() -> impl Strategy<Value = IndexBase> {
 }
 
 pub(crate) fn divisor() -> impl Strategy<Value = Divisor> {
-    prop_oneof![Just(Divisor::Padded), Just(Divisor::Valid), (1..40u32).prop_map(Divisor::Fixed)]
+    prop_oneof![
+        Just(Divisor::Padded),
+        Just(Divisor::Valid),
+        (1..40u32).prop_map(Divisor::Fixed),
+        (1..40u32).prop_map(Divisor::Truncated),
+    ]
 }
 
 /// Turns an error into a failure of the case, which proptest then shrinks and prints.

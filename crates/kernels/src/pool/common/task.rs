@@ -2,7 +2,7 @@
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
-use windowpane_geometry::{AXES, Axis, DType, Divisor, Pooling};
+use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use crate::cube::convert::{Widening, elem};
 use crate::cube::unit;
@@ -129,10 +129,11 @@ impl<'a> Task<'a> {
 
     /// The reciprocal of the divisor of a window with all its taps inside the input.
     pub(crate) fn reciprocal(&self) -> InputScalar {
-        let divisor = match self.reduction() {
-            Reduction::Average(Divisor::Fixed(n)) => f64::from(n),
-            _ => self.taps() as f64,
+        let fixed = match self.reduction() {
+            Reduction::Average(divisor) => divisor.fixed(),
+            _ => None,
         };
+        let divisor = fixed.map_or(self.taps() as f64, f64::from);
         InputScalar::new(1.0 / divisor, self.accumulator())
     }
 

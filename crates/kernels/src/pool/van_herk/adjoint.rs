@@ -52,7 +52,7 @@ impl<'a> Sums<'a> {
         // With strides of 1 no window hangs over the padding.
         let taps = pooling.grid().taps() as u32;
         let (fixed, divisors) = match divisor {
-            Divisor::Fixed(taps) => (taps, None),
+            Divisor::Fixed(taps) | Divisor::Truncated(taps) => (taps, None),
             Divisor::Padded => (taps, None),
             Divisor::Valid => match axes.iter().any(|axis| axis.clipped()) {
                 false => (taps, None),

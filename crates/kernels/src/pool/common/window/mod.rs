@@ -126,6 +126,8 @@ pub(crate) struct WindowForm {
     pub(crate) reciprocal: bool,
     /// For sums of integers, the least and the greatest number of the elements' type.
     pub(crate) integers: Option<(i32, i32)>,
+    /// Whether their quotients are cut off.
+    pub(crate) truncates: bool,
     /// The number of axes of the problem.
     pub(crate) rank: usize,
 }
@@ -166,7 +168,7 @@ impl Fold {
             Reduction::Extremum(_, Output::ValuesAndIndices(_)) => Self::ExtremumAndIndex,
             Reduction::Average(Divisor::Padded) => Self::AveragePadded,
             Reduction::Average(Divisor::Valid) => Self::AverageValid,
-            Reduction::Average(Divisor::Fixed(_)) => Self::AverageFixed,
+            Reduction::Average(Divisor::Fixed(_) | Divisor::Truncated(_)) => Self::AverageFixed,
             Reduction::Norm(_) | Reduction::Rank(_) => Self::Own,
         }
     }
@@ -187,6 +189,7 @@ impl WindowForm {
             one_index: !along_width && task.reduction().base() == IndexBase::Plane,
             reciprocal: task.dtype().is_float() && task.dtype() != DType::F64,
             integers: task.dtype().integers().filter(|_| task.problem.sums_integers()),
+            truncates: task.reduction().truncates(),
             rank: task.pooling().grid().rank(),
         }
     }

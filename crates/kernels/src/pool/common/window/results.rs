@@ -55,8 +55,8 @@ fn average<A: Float, N: Size>(
     }
 }
 
-/// Sums divided by divisors. Quotients of integers are rounded to the nearest integer, ties to even, and clamped to the
-/// elements' type; an empty window's divisor of 0 counts as 1.
+/// Sums divided by divisors. Quotients of integers are rounded to the nearest integer, ties to even, or
+/// cut off, and clamped to the elements' type; an empty window's divisor of 0 counts as 1.
 #[cube]
 pub(crate) fn quotient<A: Float, N: Size>(
     sums: Vector<A, N>,
@@ -71,11 +71,16 @@ pub(crate) fn quotient<A: Float, N: Size>(
             let size = Vector::<u32, N>::cast_from(select_many(below, -sums, sums));
             let divisors = max(Vector::<u32, N>::cast_from(divisors), one);
             let whole = size / divisors;
-            let rest = size - whole * divisors;
-            let lacking = divisors - rest;
-            let odd = (whole & one).equal(&one);
-            let up = rest.greater_than(&lacking).or(rest.equal(&lacking).vec_and(odd));
-            let rounded = Vector::<i32, N>::cast_from(whole + select_many(up, one, zero));
+            let rounded = if comptime!(form.truncates) {
+                whole
+            } else {
+                let rest = size - whole * divisors;
+                let lacking = divisors - rest;
+                let odd = (whole & one).equal(&one);
+                let up = rest.greater_than(&lacking).or(rest.equal(&lacking).vec_and(odd));
+                whole + select_many(up, one, zero)
+            };
+            let rounded = Vector::<i32, N>::cast_from(rounded);
             let quotients = select_many(below, -rounded, rounded);
             Vector::cast_from(max(min(quotients, Vector::new(most)), Vector::new(least)))
         }

@@ -60,11 +60,6 @@ pub(super) fn check(problem: Problem<'_>, device: &Capabilities) -> Result<(), P
     only_if(NAME, device.cores.is_none(), "one launch for two axes is for GPUs")?;
     only_if(NAME, !reduction.has_indices(), "one launch for two axes computes no indices")?;
     only_if(NAME, whole, "channels are not a multiple of 16")?;
-    only_if(
-        NAME,
-        !problem.sums_integers(),
-        "one launch for two axes computes no sums of integers",
-    )?;
     only_if(NAME, width.kernel() > 1, "windows have one column")?;
     only_if(NAME, height.stride() == 1 && width.stride() == 1, "strides are not 1")?;
     only_if(NAME, !idle || depth.kernel() == 1, "windows have one row but several planes")?;

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::kernel::Tile;
 use super::rows::Item;
 use super::{Form, One, TileArgs};
-use crate::pool::common::window::{ProblemArgs, counted_at, reciprocal, stored};
+use crate::pool::common::window::{ProblemArgs, counted_at, quotient, reciprocal, stored};
 
 /// The divisors of a tile's columns, computed once.
 #[derive(CubeType)]
@@ -129,7 +129,7 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
             if comptime!(form.window.reciprocal) {
                 *folds.index(j) * factor
             } else {
-                *folds.index(j) / factor
+                quotient::<A, P>(*folds.index(j), factor, form.window)
             }
         });
     }
