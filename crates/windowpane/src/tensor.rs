@@ -9,7 +9,7 @@ use windowpane_geometry::{DType, LIMIT, Layout, Quantity, Shape};
 use windowpane_reference::Scalar;
 
 use crate::element::{HostBuffer, sealed::Sealed, with_element};
-use crate::{Device, Element, Error, Result};
+use crate::{Backend, Device, Element, Error, Result};
 
 /// An array on a device, with its dimensions in memory order.
 ///
@@ -76,6 +76,15 @@ impl Tensor {
         Self::from_elements(device, Cow::Borrowed(elements), dims)
     }
 
+    /// Moves elements to a device; on `host` they stay where they are.
+    pub fn from_vec<T: Element>(
+        device: &Device,
+        elements: Vec<T>,
+        dims: impl AsRef<[usize]>,
+    ) -> Result<Self> {
+        Self::from_elements(device, Cow::Owned(elements), dims)
+    }
+
     /// Elements on a device; on `host` they stay where they are, if they are given away.
     pub(crate) fn from_elements<T: Element>(
         device: &Device,
@@ -113,7 +122,12 @@ impl Tensor {
     ) -> Result<Self> {
         check_dims(dims.as_ref(), bytes.len() / dtype.size())?;
         with_element!(dtype, T => {
-            Self::from_slice::<T>(device, &bytemuck::pod_collect_to_vec(bytes), dims)
+            let elements = match bytemuck::try_cast_slice::<u8, T>(bytes) {
+                Ok(elements) => Cow::Borrowed(elements),
+                // The bytes are not aligned, or there are some too many.
+                Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(bytes)),
+            };
+            Self::from_elements(device, elements, dims)
         })
     }
 
@@ -423,6 +437,11 @@ impl Tensor {
         Ok(self.read()?.bytes().to_vec())
     }
 
+    /// The elements as bytes in memory order, if they are in the memory of the host.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        self.host_buffer().map(HostBuffer::bytes)
+    }
+
     /// Waits for the elements and returns errors of the work that made them, without reading them.
     pub fn wait(&self) -> Result<()> {
         #[cfg(feature = "kernels")]
@@ -444,7 +463,11 @@ impl Tensor {
         if *device == self.device {
             return Ok(self.clone());
         }
-        Self::from_bytes(device, self.dtype, self.read()?.bytes(), &self.dims)
+        let buffer = self.read()?;
+        if device.backend() == Backend::Host {
+            return Ok(Self::on_host(device, self.dims.clone(), buffer));
+        }
+        Self::from_bytes(device, self.dtype, buffer.bytes(), &self.dims)
     }
 
     /// The same numbers in another type, each rounded once; integer types clamp.
