@@ -12,22 +12,28 @@ use pyo3::exceptions::{PyBufferError, PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use windowpane::geometry::LIMIT;
-use windowpane::{DType, Tensor};
+use windowpane::{DType, Device, Layout, Tensor};
 
 #[cfg(feature = "cuda")]
 use crate::cuda;
+use crate::wait::exception;
 
 /// An array that an operator reads.
 pub(crate) struct Input {
     pub(crate) dtype: DType,
+    /// The extents, channels first whatever the layout.
     pub(crate) dims: Vec<usize>,
+    /// The layout of the elements in memory; `None` if it is both.
+    pub(crate) stored: Option<Layout>,
+    /// The layout that the operator gets them in.
+    pub(crate) layout: Layout,
     pub(crate) data: Data,
 }
 
-/// The elements of an array in row-major order.
+/// The elements of an array, one after the other.
 pub(crate) enum Data {
-    /// A copy in the memory of the CPU.
-    Bytes(Vec<u8>),
+    /// A copy in the memory of the CPU, row-major.
+    Host(Tensor),
     /// The memory of the caller's array on a CUDA device.
     #[cfg(feature = "cuda")]
     Shared(cuda::Shared),
@@ -52,38 +58,42 @@ impl Input {
     }
 }
 
-/// Reads any object that supports DLPack, with any strides.
-pub(crate) fn read(x: &Bound<'_, PyAny>) -> PyResult<Input> {
-    read_as(x, |found| dtype_of(found).map(|dtype| (dtype, dtype.size())))
+/// Extents that are channels first, in the order that the axes have in memory.
+pub(crate) fn arranged(dims: &[usize], layout: Layout) -> Vec<usize> {
+    let mut dims = dims.to_vec();
+    if layout == Layout::ChannelsLast {
+        dims[1..].rotate_left(1);
+    }
+    dims
+}
+
+/// Reads any object that supports DLPack, with any strides. If it has a batch, channels and `rank` other axes, and is on
+/// a CUDA device, it may be channels last; else its layout is channels first.
+pub(crate) fn read(x: &Bound<'_, PyAny>, rank: usize) -> PyResult<Input> {
+    read_as(x, rank, |found| dtype_of(found).map(Elements::Of))
 }
 
 /// Reads positions, which numpy and PyTorch store in 64 bits, as the 32 bits that kernels use.
-pub(crate) fn read_indices(x: &Bound<'_, PyAny>) -> PyResult<Input> {
-    let mut input = read_as(x, |found| match found {
-        found if found.is::<i64>() => Ok((DType::I32, size_of::<i64>())),
-        found => dtype_of(found).map(|dtype| (dtype, dtype.size())),
-    })?;
-    let elements = input.dims.iter().product::<usize>();
-    if let Data::Bytes(bytes) = &mut input.data
-        && bytes.len() != elements * input.dtype.size()
-    {
-        let mut narrow = Vec::with_capacity(bytes.len() / 2);
-        for wide in bytes.chunks_exact(size_of::<i64>()) {
-            let wide = i64::from_ne_bytes(wide.try_into().unwrap_or_default());
-            let index = i32::try_from(wide).map_err(|_| {
-                PyValueError::new_err(format!("the index {wide} is outside of every plane"))
-            })?;
-            narrow.extend(index.to_ne_bytes());
-        }
-        *bytes = narrow;
-    }
-    Ok(input)
+pub(crate) fn read_indices(x: &Bound<'_, PyAny>, rank: usize) -> PyResult<Input> {
+    read_as(x, rank, |found| match found {
+        found if found.is::<i64>() => Ok(Elements::Indices),
+        found => dtype_of(found).map(Elements::Of),
+    })
 }
 
-/// Like [`read`], with a type and an element size that `dtype_of` derives from the array's type.
+/// What the elements of an array are.
+#[derive(Clone, Copy)]
+enum Elements {
+    Of(DType),
+    /// Positions in 64 bits.
+    Indices,
+}
+
+/// Like [`read`], with what `elements_of` says of the array's type.
 fn read_as(
     x: &Bound<'_, PyAny>,
-    dtype_of: impl Fn(DLDataType) -> PyResult<(DType, usize)>,
+    rank: usize,
+    elements_of: impl Fn(DLDataType) -> PyResult<Elements>,
 ) -> PyResult<Input> {
     if x.getattr_opt("requires_grad")?.is_some_and(|it| it.is_truthy().unwrap_or(false)) {
         return Err(PyTypeError::new_err(
@@ -96,38 +106,64 @@ fn read_as(
     if device != DLDeviceType::CPU && !(cfg!(feature = "cuda") && device == DLDeviceType::CUDA) {
         return Err(unreachable_memory(device));
     }
-    let (dtype, size) = dtype_of(tensor.dtype())?;
+    let kind = elements_of(tensor.dtype())?;
     let dims = tensor.shape().iter().map(|&extent| usize::try_from(extent).ok());
     let dims: Option<Vec<usize>> = dims.collect();
     let dims = dims.ok_or_else(|| PyValueError::new_err("an extent is negative"))?;
     let elements = dims.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
-    let Some(elements) = elements.filter(|elements| *elements <= LIMIT) else {
+    if elements.is_none_or(|elements| elements > LIMIT) {
         return Err(PyValueError::new_err(format!(
             "an array has at most {LIMIT} elements; split the batch"
         )));
-    };
+    }
     #[cfg(feature = "cuda")]
     if device == DLDeviceType::CUDA {
-        if size != dtype.size() {
+        let Elements::Of(dtype) = kind else {
             return Err(PyTypeError::new_err("indices on a CUDA device have to be int32"));
-        }
-        return Ok(Input { dtype, dims, data: Data::Shared(cuda::share(x, imported)?) });
+        };
+        let (shared, stored) = cuda::share(x, imported, rank)?;
+        let layout = stored.unwrap_or(Layout::ChannelsFirst);
+        return Ok(Input { dtype, dims, stored, layout, data: Data::Shared(shared) });
     }
-    let mut bytes = Vec::new();
-    if bytes.try_reserve_exact(elements * size).is_err() {
-        return Err(PyMemoryError::new_err(format!(
-            "there is no memory for a copy of {} bytes",
-            elements * size
-        )));
-    }
+    #[cfg(not(feature = "cuda"))]
+    let _ = rank;
     let strides = tensor.strides_or_compact().map_err(refused)?.into_owned();
+    // SAFETY: the address is only computed here.
+    let source = unsafe { tensor.offset_bytes_ptr() }.map_err(refused)?.cast::<u8>();
     // SAFETY: the producer guarantees that its memory is valid while `imported` lives, which is to the end of this
-    // function; every element is read through the strides that the producer gave.
-    unsafe {
-        let base = tensor.offset_bytes_ptr().map_err(refused)?.cast::<u8>();
-        gather(&mut bytes, base, size, &dims, &strides);
-    }
-    Ok(Input { dtype, dims, data: Data::Bytes(bytes) })
+    // function, and that it has elements of this type where the strides lead.
+    let tensor = unsafe {
+        let place = (source, dims.as_slice(), &*strides);
+        match kind {
+            Elements::Indices => on_host(narrowed(&gathered(place)?)?, &dims),
+            Elements::Of(DType::F64) => on_host(gathered::<f64>(place)?, &dims),
+            Elements::Of(DType::F32) => on_host(gathered::<f32>(place)?, &dims),
+            Elements::Of(DType::F16) => on_host(gathered::<f16>(place)?, &dims),
+            Elements::Of(DType::BF16) => on_host(gathered::<bf16>(place)?, &dims),
+            Elements::Of(DType::I32) => on_host(gathered::<i32>(place)?, &dims),
+            Elements::Of(DType::I16) => on_host(gathered::<i16>(place)?, &dims),
+            Elements::Of(DType::U16) => on_host(gathered::<u16>(place)?, &dims),
+            Elements::Of(DType::I8) => on_host(gathered::<i8>(place)?, &dims),
+            Elements::Of(DType::U8) => on_host(gathered::<u8>(place)?, &dims),
+            // `dtype_of` grows with the types.
+            Elements::Of(other) => unreachable!("{other} has no type in DLPack"),
+        }
+    }?;
+    let (dtype, layout) = (tensor.dtype(), Layout::ChannelsFirst);
+    Ok(Input { dtype, dims, stored: None, layout, data: Data::Host(tensor) })
+}
+
+fn on_host<T: windowpane::Element>(elements: Vec<T>, dims: &[usize]) -> PyResult<Tensor> {
+    Tensor::from_vec(&Device::host(), elements, dims).map_err(exception)
+}
+
+fn narrowed(indices: &[i64]) -> PyResult<Vec<i32>> {
+    let narrow = |&wide: &i64| {
+        i32::try_from(wide).map_err(|_| {
+            PyValueError::new_err(format!("the index {wide} is outside of every plane"))
+        })
+    };
+    indices.iter().map(narrow).collect()
 }
 
 fn unreachable_memory(device: DLDeviceType) -> PyErr {
@@ -172,20 +208,21 @@ pub(crate) fn import_old(x: &Bound<'_, PyAny>, stream: Py<PyAny>) -> PyResult<Im
     ImportRequest::new(capsule.as_borrowed())?.import(None, None)
 }
 
-/// Appends the elements in row-major order.
+/// Copies elements in row-major order from an address, with extents and strides.
 ///
 /// # Safety
-/// For each position of `dims`, `base` and the strides, which are in elements, give the address of a valid element of
-/// `size` bytes.
-unsafe fn gather(
-    bytes: &mut Vec<u8>,
-    base: *const u8,
-    size: usize,
-    dims: &[usize],
-    strides: &[i64],
-) {
-    if dims.contains(&0) {
-        return;
+/// For each position of the extents, the address and the strides, which are in elements, give the address of a valid
+/// element, which need not be aligned.
+unsafe fn gathered<T: Copy>(
+    (base, dims, strides): (*const u8, &[usize], &[i64]),
+) -> PyResult<Vec<T>> {
+    let elements = dims.iter().product();
+    let mut copied: Vec<T> = Vec::new();
+    if copied.try_reserve_exact(elements).is_err() {
+        return Err(PyMemoryError::new_err(format!(
+            "there is no memory for a copy of {} bytes",
+            elements * size_of::<T>()
+        )));
     }
     // The innermost axes that are contiguous are copied at once.
     let (mut run, mut outer) = (1usize, dims.len());
@@ -194,25 +231,25 @@ unsafe fn gather(
         outer -= 1;
     }
     let mut index = vec![0usize; outer];
-    loop {
+    while copied.len() < elements {
         let offset: i64 = index.iter().zip(strides).map(|(&i, &step)| i as i64 * step).sum();
-        // SAFETY: by the contract of this function; bytes have no alignment.
-        bytes.extend_from_slice(unsafe {
-            let first = base.offset(offset as isize * size as isize);
-            std::slice::from_raw_parts(first, run * size)
-        });
-        let next = index.iter_mut().zip(dims).rev().find_map(|(i, &extent)| {
+        // SAFETY: by the contract of this function there are elements to read; there is room for all elements, of which
+        // `run` are written here behind those that are there.
+        unsafe {
+            let first = base.offset(offset as isize * size_of::<T>() as isize);
+            let free = copied.as_mut_ptr().add(copied.len());
+            std::ptr::copy_nonoverlapping(first, free.cast(), run * size_of::<T>());
+            copied.set_len(copied.len() + run);
+        }
+        for (i, &extent) in index.iter_mut().zip(dims).rev() {
             *i += 1;
-            if *i == extent {
-                *i = 0;
-                return None;
+            if *i < extent {
+                break;
             }
-            Some(())
-        });
-        if next.is_none() {
-            return;
+            *i = 0;
         }
     }
+    Ok(copied)
 }
 
 fn dtype_of(found: DLDataType) -> PyResult<DType> {
@@ -249,19 +286,18 @@ fn name_of(dtype: DLDataType) -> String {
     format!("{kind}{}", dtype.bits)
 }
 
-/// Memory aligned to 64 bytes, which every library accepts without a copy.
-#[repr(align(64))]
-#[derive(Clone, Copy)]
-struct Line([u8; 64]);
-
 struct Storage {
     memory: Memory,
     shape: Vec<i64>,
+    /// The distances of neighbours along each axis, in elements.
+    strides: Vec<i64>,
     dtype: DLDataType,
 }
 
 enum Memory {
-    Cpu(Vec<Line>),
+    Host(Tensor),
+    /// Positions in 64 bits.
+    Indices(Vec<i64>),
     #[cfg(feature = "cuda")]
     Cuda(cuda::Memory),
 }
@@ -269,7 +305,12 @@ enum Memory {
 impl Memory {
     fn copied(&self) -> PyResult<Self> {
         match self {
-            Self::Cpu(lines) => Ok(Self::Cpu(lines.clone())),
+            Self::Host(tensor) => {
+                let (dtype, bytes) = (tensor.dtype(), tensor.as_bytes().unwrap_or_default());
+                let copy = Tensor::from_bytes(&Device::host(), dtype, bytes, tensor.dims());
+                copy.map(Self::Host).map_err(exception)
+            }
+            Self::Indices(indices) => Ok(Self::Indices(indices.clone())),
             #[cfg(feature = "cuda")]
             Self::Cuda(_) => Err(PyBufferError::new_err(
                 "an array on a CUDA device is given without a copy; copy it in your library",
@@ -281,7 +322,7 @@ impl Memory {
 impl Storage {
     fn device(&self) -> DLDevice {
         match &self.memory {
-            Memory::Cpu(_) => DLDevice::CPU,
+            Memory::Host(_) | Memory::Indices(_) => DLDevice::CPU,
             #[cfg(feature = "cuda")]
             Memory::Cuda(memory) => memory.device(),
         }
@@ -289,7 +330,10 @@ impl Storage {
 
     fn address(&self) -> *mut c_void {
         match &self.memory {
-            Memory::Cpu(lines) => lines.as_ptr().cast_mut().cast(),
+            Memory::Host(tensor) => {
+                tensor.as_bytes().unwrap_or_default().as_ptr().cast_mut().cast()
+            }
+            Memory::Indices(indices) => indices.as_ptr().cast_mut().cast(),
             #[cfg(feature = "cuda")]
             Memory::Cuda(memory) => memory.address(),
         }
@@ -303,35 +347,50 @@ pub(crate) struct Array(Arc<Storage>);
 impl Array {
     /// Waits for the elements of a tensor; the batch axis is removed if the input had none.
     pub(crate) fn of(tensor: &Tensor, alone: bool) -> windowpane::Result<Self> {
-        Ok(Self::new(&tensor.to_bytes()?, tensor.dims(), alone, dlpack_type(tensor.dtype())))
+        let memory = Memory::Host(tensor.to_device(&Device::host())?);
+        let dtype = dlpack_type(tensor.dtype());
+        Ok(Self::over(memory, tensor.dims(), Layout::ChannelsFirst, alone, dtype))
     }
 
     /// Like [`of`](Self::of), for indices, which become 64-bit as in NumPy and PyTorch.
     pub(crate) fn indices_of(tensor: &Tensor, alone: bool) -> windowpane::Result<Self> {
-        let wide = tensor.to_vec::<i32>()?.into_iter().flat_map(|i| i64::from(i).to_ne_bytes());
-        Ok(Self::new(&wide.collect::<Vec<u8>>(), tensor.dims(), alone, i64::DTYPE))
-    }
-
-    fn new(bytes: &[u8], dims: &[usize], alone: bool, dtype: DLDataType) -> Self {
-        // At least one line is allocated, so that an empty array has an address too.
-        let mut lines = Vec::with_capacity(bytes.len().div_ceil(64).max(1));
-        lines.extend(bytes.chunks(64).map(|chunk| {
-            let mut line = Line([0; 64]);
-            line.0[..chunk.len()].copy_from_slice(chunk);
-            line
-        }));
-        Self::over(Memory::Cpu(lines), dims, alone, dtype)
+        let wide = tensor.to_vec::<i32>()?.into_iter().map(i64::from).collect();
+        let memory = Memory::Indices(wide);
+        Ok(Self::over(memory, tensor.dims(), Layout::ChannelsFirst, alone, i64::DTYPE))
     }
 
     /// A result that stays on its CUDA device.
     #[cfg(feature = "cuda")]
-    pub(crate) fn on_cuda(memory: cuda::Memory, tensor: &Tensor, alone: bool) -> Self {
-        Self::over(Memory::Cuda(memory), tensor.dims(), alone, dlpack_type(tensor.dtype()))
+    pub(crate) fn on_cuda(
+        memory: cuda::Memory,
+        tensor: &Tensor,
+        layout: Layout,
+        alone: bool,
+    ) -> Self {
+        let dtype = dlpack_type(tensor.dtype());
+        Self::over(Memory::Cuda(memory), tensor.dims(), layout, alone, dtype)
     }
 
-    fn over(memory: Memory, dims: &[usize], alone: bool, dtype: DLDataType) -> Self {
-        let shape = dims[usize::from(alone)..].iter().map(|&extent| extent as i64).collect();
-        Self(Arc::new(Storage { memory, shape, dtype }))
+    /// A result whose axes are in memory as `dims` has them.
+    fn over(
+        memory: Memory,
+        dims: &[usize],
+        layout: Layout,
+        alone: bool,
+        dtype: DLDataType,
+    ) -> Self {
+        let mut shape: Vec<_> = dims.iter().map(|&extent| extent as i64).collect();
+        let mut strides = vec![1; shape.len()];
+        for axis in (1..shape.len()).rev() {
+            strides[axis - 1] = strides[axis] * shape[axis].max(1);
+        }
+        if layout == Layout::ChannelsLast {
+            shape[1..].rotate_right(1);
+            strides[1..].rotate_right(1);
+        }
+        let lead = usize::from(alone);
+        let (shape, strides) = (shape.split_off(lead), strides.split_off(lead));
+        Self(Arc::new(Storage { memory, shape, strides, dtype }))
     }
 }
 
@@ -359,7 +418,7 @@ fn managed<M: ManagedTensorBase>(
     storage: &Arc<Storage>,
     flags: DlpackFlags,
 ) -> PyResult<Managed<M>> {
-    let mut new = Dynamic::compact(storage.shape.as_slice())
+    let mut new = Dynamic::new(storage.shape.as_slice(), storage.strides.as_slice())
         .initialize_as::<M>(storage.clone())
         .map_err(refused)?;
     new.set_data(storage.address()).set_device(storage.device()).set_dtype(storage.dtype);
@@ -412,8 +471,9 @@ impl Array {
         copy: Option<bool>,
     ) -> PyResult<Py<PyAny>> {
         if copy == Some(true) {
-            let (memory, shape) = (self.0.memory.copied()?, self.0.shape.clone());
-            let own = Arc::new(Storage { memory, shape, dtype: self.0.dtype });
+            let Storage { memory, shape, strides, dtype } = &*self.0;
+            let (memory, shape, strides) = (memory.copied()?, shape.clone(), strides.clone());
+            let own = Arc::new(Storage { memory, shape, strides, dtype: *dtype });
             let request = ExportRequest::parse(stream.as_ref(), max_version, dl_device, None)?;
             if max_version.is_none_or(|(major, _)| major < 1) {
                 return export_dlpack(&Self(own), py, request);

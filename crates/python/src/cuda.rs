@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
+use cubecl::client::Client;
 use cubecl::cuda::CudaRuntime;
 use cubecl::server::Handle;
 use cubecl_environment::stream::Stream;
@@ -26,9 +27,9 @@ use dlpark::ffi::{DLDevice, DLDeviceType};
 use dlpark::python::{DlpackStream, ImportRequest, ImportedDlpack, StreamArg};
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use windowpane::{Device, Tensor};
+use windowpane::{Device, Layout, Tensor};
 
-use crate::array::{Array, Data, Input, refused};
+use crate::array::{Array, Data, Input, arranged, refused};
 use crate::operators::Made;
 use crate::wait::{exception, guarded, refuse_forks};
 
@@ -68,6 +69,7 @@ impl Memory {
 /// A device, and what is needed to share memory and order work with other libraries.
 pub(crate) struct Gpu {
     device: Device,
+    client: Client,
     context: sys::CUcontext,
     fence: Fence,
     /// The stream that libraries order their work before, if they do not say which stream they use.
@@ -131,54 +133,101 @@ pub(crate) fn import(
     Ok(imported)
 }
 
-/// Memory from [`import`], or from a copy by the array's library if the elements are not dense and aligned.
-pub(crate) fn share(x: &Bound<'_, PyAny>, imported: ImportedDlpack) -> PyResult<Shared> {
-    let (found, dense) = shared(imported)?;
-    let aligned = found.address.is_multiple_of(ALIGNMENT);
-    if dense && aligned {
-        return Ok(found);
+/// Memory from [`import`], or from a copy by the array's library if the elements are not dense in a layout and aligned;
+/// and the layout, `None` if it is both.
+pub(crate) fn share(
+    x: &Bound<'_, PyAny>,
+    imported: ImportedDlpack,
+    rank: usize,
+) -> PyResult<(Shared, Option<Layout>)> {
+    let (found, order) = shared(imported, rank)?;
+    if let Some(layout) = order.layout()
+        && found.address.is_multiple_of(ALIGNMENT)
+    {
+        return Ok((found, layout));
     }
     drop(found);
     // PyTorch's `clone` keeps strides, and its `contiguous` returns what is dense as it is.
-    let methods = if dense { ["clone", "copy"] } else { ["contiguous", "copy"] };
+    let methods = match order.layout() {
+        Some(_) => ["clone", "copy"],
+        None => ["contiguous", "copy"],
+    };
     let copy = match (x.getattr_opt(methods[0])?, x.getattr_opt(methods[1])?) {
         (Some(method), _) | (None, Some(method)) => method.call0()?,
         (None, None) => x.clone(),
     };
-    let (found, dense) = shared(crate::array::import(&copy)?)?;
-    if !dense || !found.address.is_multiple_of(ALIGNMENT) {
-        return Err(PyBufferError::new_err(
+    let (found, order) = shared(crate::array::import(&copy)?, rank)?;
+    match order.layout() {
+        Some(layout) if found.address.is_multiple_of(ALIGNMENT) => Ok((found, layout)),
+        _ => Err(PyBufferError::new_err(
             "the array's elements are not one after the other from an address that is a multiple of 16 bytes, and its \
              library makes no such copy; pass one",
-        ));
+        )),
     }
-    Ok(found)
 }
 
-/// The memory, and whether the elements are one after the other.
-fn shared(owner: ImportedDlpack) -> PyResult<(Shared, bool)> {
+/// In which layouts the elements of an array are one after the other.
+#[derive(Clone, Copy)]
+struct Order {
+    channels_first: bool,
+    channels_last: bool,
+}
+
+impl Order {
+    /// Of an array that has these strides; only one with a batch, channels and `rank` other axes can be channels last,
+    /// and as in PyTorch a signal cannot.
+    fn new(shape: &[i64], strides: &[i64], rank: usize) -> Self {
+        if shape.contains(&0) {
+            return Self { channels_first: true, channels_last: false };
+        }
+        // Whether the elements are one after the other, if the axes are given from the innermost one.
+        let dense = |axes: &[usize]| {
+            let mut step = 1;
+            axes.iter().all(|&axis| {
+                // Where an axis has one position, its stride is never used.
+                let next = shape[axis] == 1 || strides[axis] == step;
+                step *= shape[axis];
+                next
+            })
+        };
+        let mut axes: Vec<_> = (0..shape.len()).rev().collect();
+        let channels_first = dense(&axes);
+        let batched = rank >= 2 && axes.len() == rank + 2;
+        if batched {
+            axes[..=rank].rotate_right(1);
+        }
+        let channels_last = batched && dense(&axes);
+        Self { channels_first, channels_last }
+    }
+
+    /// The layout, which may be both; `None` if it is neither.
+    fn layout(self) -> Option<Option<Layout>> {
+        match (self.channels_first, self.channels_last) {
+            (true, true) => Some(None),
+            (true, false) => Some(Some(Layout::ChannelsFirst)),
+            (false, true) => Some(Some(Layout::ChannelsLast)),
+            (false, false) => None,
+        }
+    }
+}
+
+/// The memory, and the order of its elements.
+fn shared(owner: ImportedDlpack, rank: usize) -> PyResult<(Shared, Order)> {
     let tensor = owner.validate().map_err(refused)?;
     let gpu = gpu(usize::try_from(tensor.device().device_id).map_err(refused)?)?;
+    let order = Order::new(tensor.shape(), &tensor.strides_or_compact().map_err(refused)?, rank);
     if tensor.num_elements() == 0 {
-        return Ok((Shared { gpu, address: 0, _owner: owner }, true));
-    }
-    let strides = tensor.strides_or_compact().map_err(refused)?;
-    let mut step = 1;
-    let mut dense = true;
-    for (&extent, &stride) in tensor.shape().iter().zip(strides.iter()).rev() {
-        // Where an axis has one position, its stride is never used.
-        dense &= extent == 1 || stride == step;
-        step *= extent;
+        return Ok((Shared { gpu, address: 0, _owner: owner }, order));
     }
     // SAFETY: the address is only computed here; it is used while the owner lives.
     let address = unsafe { tensor.offset_bytes_ptr() }.map_err(refused)? as u64;
-    Ok((Shared { gpu, address, _owner: owner }, dense))
+    Ok((Shared { gpu, address, _owner: owner }, order))
 }
 
 /// The device that the arrays are on; `None` if all are in the memory of the CPU.
 pub(crate) fn place(inputs: &[Input], name: Option<&str>) -> PyResult<Option<&'static Gpu>> {
     let mut places = inputs.iter().map(|input| match &input.data {
-        Data::Bytes(_) => None,
+        Data::Host(_) => None,
         Data::Shared(shared) => Some(shared.gpu),
     });
     let first = places.next().flatten();
@@ -209,8 +258,8 @@ impl Gpu {
             ));
         }
         let device = Device::cuda(index).map_err(exception)?;
-        let client =
-            device.client().ok_or_else(|| PyRuntimeError::new_err("CUDA is not built in"))?;
+        let client = device.client().cloned();
+        let client = client.ok_or_else(|| PyRuntimeError::new_err("CUDA is not built in"))?;
         let queue = Stream::new();
         let (empty, base) = queue.enter(|| {
             let empty = client.memory_dedicated_allocation(0, |size| client.empty(size));
@@ -234,37 +283,49 @@ impl Gpu {
             Ok((context, stream, fence))
         };
         let (context, stream, fence) = open().map_err(failed)?;
-        Ok(Self { device, context, fence, stream, queue, empty })
+        Ok(Self { device, client, context, fence, stream, queue, empty })
     }
 
-    /// Runs an operator on arrays of this device, without waiting for it.
+    /// Runs an operator on arrays of this device, without waiting for it. Its results have this layout.
     pub(crate) fn compute(
         &'static self,
         py: Python<'_>,
         inputs: Vec<Input>,
+        layout: Layout,
         alone: bool,
         work: impl FnOnce(&[Tensor]) -> windowpane::Result<Vec<Made>> + Send,
     ) -> PyResult<Vec<Array>> {
-        let work = || {
-            let tensors: Vec<_> =
-                inputs.iter().map(|input| self.tensor(input)).collect::<PyResult<_>>()?;
+        let run = || -> PyResult<(Vec<Array>, Vec<Tensor>)> {
+            let tensors: windowpane::Result<Vec<_>> =
+                inputs.iter().map(|input| self.tensor(input)).collect();
+            let made = work(&tensors.map_err(exception)?).map_err(exception)?;
+            let doubtful = made.iter().filter_map(Made::doubtful).cloned().collect();
+            let arrays = made.into_iter().map(|made| self.array(made, layout, alone));
+            Ok((arrays.collect::<PyResult<_>>()?, doubtful))
+        };
+        let fenced = || {
             self.fence()?;
-            let made = work(&tensors).map_err(exception);
-            let arrays = made.and_then(|made| {
-                made.into_iter().map(|made| self.array(made, alone)).collect::<PyResult<_>>()
-            });
+            let done = run();
             // Even after an error: some of the work may run.
             self.fence()?;
-            arrays
+            done
         };
-        let done = py.detach(|| guarded(|| self.queue.enter(work)));
+        let done = py.detach(|| {
+            // On the thread of the device, where nothing has to wait for that thread: waking it for each allocation,
+            // launch and address would take longer than most operators.
+            let launched = self.queue.enter(|| self.client.exclusive(|| guarded(fenced)));
+            let launched = launched.map_err(|error| PyRuntimeError::new_err(error.to_string()));
+            let (arrays, doubtful) = launched??;
+            doubtful.iter().try_for_each(Tensor::wait).map_err(exception)?;
+            Ok(arrays)
+        });
         // With the interpreter's lock, which a producer may need to free its array. Its memory is used again only by
         // what is given to the device after the fence.
         drop(inputs);
         done
     }
 
-    fn tensor(&self, input: &Input) -> PyResult<Tensor> {
+    fn tensor(&self, input: &Input) -> windowpane::Result<Tensor> {
         let Data::Shared(shared) = &input.data else {
             unreachable!("all arrays are here: `place`")
         };
@@ -272,23 +333,26 @@ impl Gpu {
         let Handle { memory, service, stream, .. } = self.empty.clone();
         let end = shared.address + bytes;
         let memory = Handle::from_memory(memory, service, stream, end).offset_start(shared.address);
-        Tensor::from_handle(&self.device, input.dtype, memory, &input.dims).map_err(exception)
+        let stored = input.stored.unwrap_or(input.layout);
+        let dims = arranged(&input.dims, stored);
+        let tensor = Tensor::from_handle(&self.device, input.dtype, memory, &dims)?;
+        if stored == input.layout { Ok(tensor) } else { tensor.to_layout(stored, input.layout) }
     }
 
-    fn array(&'static self, made: Made, alone: bool) -> PyResult<Array> {
-        let (Made::Values(tensor) | Made::Indices(tensor)) = made;
-        let resource = match (tensor.handle(), self.device.client()) {
-            (Some(handle), Some(client)) => {
-                // This waits until the work has been launched, and reports a launch that failed.
-                let resource = client.get_resource::<Server>(handle);
+    fn array(&'static self, made: Made, layout: Layout, alone: bool) -> PyResult<Array> {
+        let (Made::Values(tensor) | Made::Doubtful(tensor) | Made::Indices(tensor)) = made;
+        let resource = match tensor.handle() {
+            Some(handle) => {
+                // This reports a launch that failed.
+                let resource = self.client.get_resource::<Server>(handle);
                 Some(resource.map_err(|error| PyRuntimeError::new_err(error.to_string()))?)
             }
-            _ => None,
+            None => None,
         };
         let address = resource.as_ref().map_or(0, |resource| resource.resource().ptr);
         let (_resource, _tensor) = (Mutex::new(resource), tensor.clone());
         let memory = Memory { gpu: self, address, _resource, _tensor };
-        Ok(Array::on_cuda(memory, &tensor, alone))
+        Ok(Array::on_cuda(memory, &tensor, layout, alone))
     }
 
     /// Orders everything that was given to the device so far before everything that will be given to it, on whatever

@@ -11,7 +11,7 @@ use windowpane::{
     MaxUnpool, MinPool, Rank, RankPool, Rounding, Scalar, Tensor, UnknownBackend, Window,
 };
 
-use crate::array::{Array, Data, Input, read, read_indices};
+use crate::array::{Array, Data, Input, arranged, read, read_indices};
 #[cfg(feature = "cuda")]
 use crate::cuda;
 use crate::wait::{exception, wait};
@@ -60,26 +60,37 @@ impl Options {
         self.kernel.len()
     }
 
-    fn max_pool(&self) -> PyResult<MaxPool> {
-        Ok(MaxPool::with_window(self.window()?).layout(Layout::ChannelsFirst))
+    fn max_pool(&self, layout: Layout) -> PyResult<MaxPool> {
+        Ok(MaxPool::with_window(self.window()?).layout(layout))
     }
 
-    fn min_pool(&self) -> PyResult<MinPool> {
-        Ok(MinPool::with_window(self.window()?).layout(Layout::ChannelsFirst))
+    fn min_pool(&self, layout: Layout) -> PyResult<MinPool> {
+        Ok(MinPool::with_window(self.window()?).layout(layout))
     }
 
-    fn avg_pool(&self, counts: bool, divisor: Option<u32>) -> PyResult<AvgPool> {
+    fn avg_pool(
+        &self,
+        layout: Layout,
+        counts: bool,
+        divisor: Option<u32>,
+        truncates: bool,
+    ) -> PyResult<AvgPool> {
         let divisor = match divisor {
+            Some(fixed) if truncates => Divisor::Truncated(fixed),
             Some(fixed) => Divisor::Fixed(fixed),
             None if counts => Divisor::Padded,
             None => Divisor::Valid,
         };
-        Ok(AvgPool::with_window(self.window()?).divisor(divisor).layout(Layout::ChannelsFirst))
+        Ok(AvgPool::with_window(self.window()?).divisor(divisor).layout(layout))
     }
 
-    fn conv(&self, groups: usize) -> PyResult<Conv> {
+    fn conv(&self, layout: Layout, filters: Layout, groups: usize) -> PyResult<Conv> {
+        let filters = match filters {
+            Layout::ChannelsFirst => FilterLayout::Fchw,
+            Layout::ChannelsLast => FilterLayout::Fhwc,
+        };
         let conv = Conv::with_window(self.window()?).groups(groups);
-        Ok(conv.layout(Layout::ChannelsFirst).filter_layout(FilterLayout::Fchw))
+        Ok(conv.layout(layout).filter_layout(filters))
     }
 }
 
@@ -119,8 +130,9 @@ fn open(name: Option<&str>) -> PyResult<Device> {
 impl Input {
     fn upload(&self, device: &Device) -> PyResult<Tensor> {
         match &self.data {
-            Data::Bytes(bytes) => {
-                Tensor::from_bytes(device, self.dtype, bytes, &self.dims).map_err(exception)
+            Data::Host(tensor) => {
+                let uploaded = tensor.to_device(device).and_then(|own| own.reshape(&self.dims));
+                uploaded.map_err(exception)
             }
             #[cfg(feature = "cuda")]
             Data::Shared(_) => Err(PyValueError::new_err(
@@ -140,30 +152,67 @@ impl Input {
         )))
     }
 
-    /// The dimensions of an array with the batch and the channels of this one, and other axes.
+    /// The extents, in the operator's layout, of an array with the batch and the channels of this one, and other axes.
     fn with_space(&self, space: &[usize]) -> Vec<usize> {
-        [&self.dims[..2], space].concat()
+        arranged(&[&self.dims[..2], space].concat(), self.layout)
     }
+}
+
+/// Reads the only array of an operator, and returns its layout and whether it had no batch.
+fn read_one(x: &Bound<'_, PyAny>, rank: usize) -> PyResult<(Input, Layout, bool)> {
+    let (x, alone) = read(x, rank)?.batched(rank)?;
+    let layout = x.layout;
+    Ok((x, layout, alone))
+}
+
+/// Lets an operator get its two arrays in one layout, that of the first that is stored in only one. Returns it too, and
+/// whether the first array had no batch.
+fn in_one_layout(first: Input, second: Input, rank: usize) -> PyResult<(Vec<Input>, Layout, bool)> {
+    let ((mut first, alone), (mut second, _)) = (first.batched(rank)?, second.batched(rank)?);
+    let layout = first.stored.or(second.stored).unwrap_or(first.layout);
+    (first.layout, second.layout) = (layout, layout);
+    Ok((vec![first, second], layout, alone))
+}
+
+/// The input and the filters of a convolution, each in the layout that it is stored in; where that is both, in the
+/// other's.
+fn with_filters(mut x: Input, mut w: Input) -> (Input, Input) {
+    x.layout = x.stored.or(w.stored).unwrap_or(x.layout);
+    w.layout = w.stored.unwrap_or(x.layout);
+    (x, w)
 }
 
 /// What an operator made.
 pub(crate) enum Made {
     Values(Tensor),
+    /// Values whose work reports bad input only to whoever waits for it.
+    Doubtful(Tensor),
     /// Positions, which leave the CPU's memory in 64 bits and that of a GPU in 32.
     Indices(Tensor),
 }
 
-/// Runs an operator where its inputs are if that is a CUDA device, else on the named device or the best one.
+impl Made {
+    pub(crate) fn doubtful(&self) -> Option<&Tensor> {
+        match self {
+            Self::Doubtful(tensor) => Some(tensor),
+            Self::Values(_) | Self::Indices(_) => None,
+        }
+    }
+}
+
+/// Runs an operator where its inputs are if that is a CUDA device, else on the named device or the best one. Its results
+/// have this layout.
 fn compute(
     py: Python<'_>,
     inputs: Vec<Input>,
     name: Option<String>,
+    layout: Layout,
     alone: bool,
     work: impl FnOnce(&[Tensor]) -> windowpane::Result<Vec<Made>> + Send + 'static,
 ) -> PyResult<Vec<Array>> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = cuda::place(&inputs, name.as_deref())? {
-        return gpu.compute(py, inputs, alone, work);
+        return gpu.compute(py, inputs, layout, alone, work);
     }
     wait(py, move || {
         let device = device(name.as_deref(), inputs[0].dtype)?;
@@ -171,24 +220,39 @@ fn compute(
             inputs.iter().map(|input| input.upload(&device)).collect::<PyResult<_>>()?;
         let made = work(&tensors).map_err(exception)?;
         let arrays = made.iter().map(|made| match made {
-            Made::Values(tensor) => Array::of(tensor, alone),
+            // Reading them waits for the work.
+            Made::Values(tensor) | Made::Doubtful(tensor) => Array::of(tensor, alone),
             Made::Indices(tensor) => Array::indices_of(tensor, alone),
         });
         arrays.collect::<windowpane::Result<_>>().map_err(exception)
     })
 }
 
-/// The same for an operator with one result.
-fn compute_one(
+/// Runs a pooling as [`compute`] does. Without a name, arrays in the memory of the CPU are pooled there: to copy them to
+/// another device and back takes longer.
+fn pool(
     py: Python<'_>,
     inputs: Vec<Input>,
     name: Option<String>,
+    layout: Layout,
     alone: bool,
-    work: impl FnOnce(&[Tensor]) -> windowpane::Result<Tensor> + Send + 'static,
-) -> PyResult<Array> {
-    let work = move |inputs: &[Tensor]| Ok(vec![Made::Values(work(inputs)?)]);
-    let mut made = compute(py, inputs, name, alone, work)?;
-    Ok(made.remove(0))
+    work: impl FnOnce(&[Tensor]) -> windowpane::Result<Vec<Made>> + Send + 'static,
+) -> PyResult<Vec<Array>> {
+    let here = inputs.iter().all(|input| matches!(input.data, Data::Host(_)));
+    let name = name.or_else(|| here.then(|| "host".into()));
+    compute(py, inputs, name, layout, alone, work)
+}
+
+/// The work of an operator with one result.
+fn one(
+    work: impl FnOnce(&[Tensor]) -> windowpane::Result<Tensor>,
+) -> impl FnOnce(&[Tensor]) -> windowpane::Result<Vec<Made>> {
+    move |inputs| Ok(vec![Made::Values(work(inputs)?)])
+}
+
+/// The only result of an operator.
+fn only(made: PyResult<Vec<Array>>) -> PyResult<Array> {
+    made.map(|mut made| made.remove(0))
 }
 
 /// The names of the devices of this machine, the preferred first.
@@ -207,9 +271,9 @@ pub(crate) fn extremum_pool(
     indices: bool,
     name: Option<String>,
 ) -> PyResult<(Array, Option<Array>)> {
-    let (x, alone) = read(x)?.batched(options.rank())?;
-    let (highest, lowest) = (options.max_pool()?, options.min_pool()?);
-    let mut made = compute(py, vec![x], name, alone, move |inputs| {
+    let (x, layout, alone) = read_one(x, options.rank())?;
+    let (highest, lowest) = (options.max_pool(layout)?, options.min_pool(layout)?);
+    let mut made = pool(py, vec![x], name, layout, alone, move |inputs| {
         let x = &inputs[0];
         let (y, winners) = match (minimum, indices) {
             (false, false) => return Ok(vec![Made::Values(highest.forward(x)?)]),
@@ -234,16 +298,22 @@ pub(crate) fn extremum_pool_backward(
     name: Option<String>,
 ) -> PyResult<Array> {
     let rank = options.rank();
-    let ((dy, alone), (indices, _)) =
-        (read(dy)?.batched(rank)?, read_indices(indices)?.batched(rank)?);
-    let (pool, dims) = (options.max_pool()?, dy.with_space(&size));
-    compute_one(py, vec![dy, indices], name, alone, move |inputs| {
-        pool.backward(&inputs[0], &inputs[1], &dims)
-    })
+    let (inputs, layout, alone) =
+        in_one_layout(read(dy, rank)?, read_indices(indices, rank)?, rank)?;
+    let (pooling, dims) = (options.max_pool(layout)?, inputs[0].with_space(&size));
+    only(pool(
+        py,
+        inputs,
+        name,
+        layout,
+        alone,
+        one(move |inputs| pooling.backward(&inputs[0], &inputs[1], &dims)),
+    ))
 }
 
-/// The averages, with the padding if it `counts`, or with another divisor.
+/// The averages, with the padding if it `counts`, or with another divisor, which quotients of integers may be cut off by.
 #[pyfunction]
+#[pyo3(signature = (x, options, counts, divisor, name, truncates=false))]
 pub(crate) fn avg_pool(
     py: Python<'_>,
     x: &Bound<'_, PyAny>,
@@ -251,10 +321,11 @@ pub(crate) fn avg_pool(
     counts: bool,
     divisor: Option<u32>,
     name: Option<String>,
+    truncates: bool,
 ) -> PyResult<Array> {
-    let (x, alone) = read(x)?.batched(options.rank())?;
-    let pool = options.avg_pool(counts, divisor)?;
-    compute_one(py, vec![x], name, alone, move |inputs| pool.forward(&inputs[0]))
+    let (x, layout, alone) = read_one(x, options.rank())?;
+    let pooling = options.avg_pool(layout, counts, divisor, truncates)?;
+    only(pool(py, vec![x], name, layout, alone, one(move |inputs| pooling.forward(&inputs[0]))))
 }
 
 /// The gradient of [`avg_pool`] with respect to an input with axes of these extents.
@@ -268,9 +339,16 @@ pub(crate) fn avg_pool_backward(
     divisor: Option<u32>,
     name: Option<String>,
 ) -> PyResult<Array> {
-    let (dy, alone) = read(dy)?.batched(options.rank())?;
-    let (pool, dims) = (options.avg_pool(counts, divisor)?, dy.with_space(&size));
-    compute_one(py, vec![dy], name, alone, move |inputs| pool.backward(&inputs[0], &dims))
+    let (dy, layout, alone) = read_one(dy, options.rank())?;
+    let (pooling, dims) = (options.avg_pool(layout, counts, divisor, false)?, dy.with_space(&size));
+    only(pool(
+        py,
+        vec![dy],
+        name,
+        layout,
+        alone,
+        one(move |inputs| pooling.backward(&inputs[0], &dims)),
+    ))
 }
 
 /// The norms `(Σ|x|^p)^(1/p)`.
@@ -282,9 +360,9 @@ pub(crate) fn lp_pool(
     options: Options,
     name: Option<String>,
 ) -> PyResult<Array> {
-    let (x, alone) = read(x)?.batched(options.rank())?;
-    let pool = LpPool::with_window(p, options.window()?).layout(Layout::ChannelsFirst);
-    compute_one(py, vec![x], name, alone, move |inputs| pool.forward(&inputs[0]))
+    let (x, layout, alone) = read_one(x, options.rank())?;
+    let pooling = LpPool::with_window(p, options.window()?).layout(layout);
+    only(pool(py, vec![x], name, layout, alone, one(move |inputs| pooling.forward(&inputs[0]))))
 }
 
 /// The gradient of [`lp_pool`] with respect to its input `x`.
@@ -298,10 +376,17 @@ pub(crate) fn lp_pool_backward(
     name: Option<String>,
 ) -> PyResult<Array> {
     let rank = options.rank();
-    let ((dy, alone), (x, _)) = (read(dy)?.batched(rank)?, read(x)?.batched(rank)?);
-    dy.same_type_as(&x, "gradient")?;
-    let pool = LpPool::with_window(p, options.window()?).layout(Layout::ChannelsFirst);
-    compute_one(py, vec![dy, x], name, alone, move |inputs| pool.backward(&inputs[0], &inputs[1]))
+    let (inputs, layout, alone) = in_one_layout(read(dy, rank)?, read(x, rank)?, rank)?;
+    inputs[0].same_type_as(&inputs[1], "gradient")?;
+    let pooling = LpPool::with_window(p, options.window()?).layout(layout);
+    only(pool(
+        py,
+        inputs,
+        name,
+        layout,
+        alone,
+        one(move |inputs| pooling.backward(&inputs[0], &inputs[1])),
+    ))
 }
 
 /// The number of each window that `rank` others precede; the largest, if a window has fewer; without a `rank` the median.
@@ -313,10 +398,10 @@ pub(crate) fn rank_pool(
     options: Options,
     name: Option<String>,
 ) -> PyResult<Array> {
-    let (x, alone) = read(x)?.batched(options.rank())?;
+    let (x, layout, alone) = read_one(x, options.rank())?;
     let rank = rank.map_or(Rank::MEDIAN, Rank::Nth);
-    let pool = RankPool::with_window(rank, options.window()?).layout(Layout::ChannelsFirst);
-    compute_one(py, vec![x], name, alone, move |inputs| pool.forward(&inputs[0]))
+    let pooling = RankPool::with_window(rank, options.window()?).layout(layout);
+    only(compute(py, vec![x], name, layout, alone, one(move |inputs| pooling.forward(&inputs[0]))))
 }
 
 /// Planes of this size with each maximum at its index, and zeros elsewhere.
@@ -329,15 +414,12 @@ pub(crate) fn max_unpool(
     name: Option<String>,
 ) -> PyResult<Array> {
     let rank = output.len();
-    let ((y, alone), (indices, _)) =
-        (read(y)?.batched(rank)?, read_indices(indices)?.batched(rank)?);
-    let unpool = MaxUnpool::new(extents(&output)?).layout(Layout::ChannelsFirst);
-    compute_one(py, vec![y, indices], name, alone, move |inputs| {
-        let x = unpool.forward(&inputs[0], &inputs[1])?;
-        // A device reports an index that is out of range only to whoever waits for the result.
-        x.wait()?;
-        Ok(x)
-    })
+    let (inputs, layout, alone) =
+        in_one_layout(read(y, rank)?, read_indices(indices, rank)?, rank)?;
+    let unpool = MaxUnpool::new(extents(&output)?).layout(layout);
+    only(pool(py, inputs, name, layout, alone, move |inputs| {
+        Ok(vec![Made::Doubtful(unpool.forward(&inputs[0], &inputs[1])?)])
+    }))
 }
 
 /// The gradient of [`max_unpool`] with respect to the maxima.
@@ -349,12 +431,17 @@ pub(crate) fn max_unpool_backward(
     rank: usize,
     name: Option<String>,
 ) -> PyResult<Array> {
-    let ((dx, alone), (indices, _)) =
-        (read(dx)?.batched(rank)?, read_indices(indices)?.batched(rank)?);
-    let unpool = MaxUnpool::new(extents(&dx.dims[2..])?).layout(Layout::ChannelsFirst);
-    compute_one(py, vec![dx, indices], name, alone, move |inputs| {
-        unpool.backward(&inputs[0], &inputs[1])
-    })
+    let (inputs, layout, alone) =
+        in_one_layout(read(dx, rank)?, read_indices(indices, rank)?, rank)?;
+    let unpool = MaxUnpool::new(extents(&inputs[0].dims[2..])?).layout(layout);
+    only(pool(
+        py,
+        inputs,
+        name,
+        layout,
+        alone,
+        one(move |inputs| unpool.backward(&inputs[0], &inputs[1])),
+    ))
 }
 
 /// The convolution with filters in PyTorch's layout, and a bias.
@@ -368,18 +455,26 @@ pub(crate) fn convolve(
     groups: usize,
     name: Option<String>,
 ) -> PyResult<Array> {
-    let ((x, alone), w) = (read(x)?.batched(options.rank())?, read(w)?);
+    let rank = options.rank();
+    let ((x, alone), w) = (read(x, rank)?.batched(rank)?, read(w, rank)?);
     w.same_type_as(&x, "weight")?;
-    let bias = bias.as_ref().map(read).transpose()?;
+    let (x, w) = with_filters(x, w);
+    let layout = x.layout;
+    let bias = bias.as_ref().map(|bias| read(bias, rank)).transpose()?;
     if let Some(bias) = &bias {
         bias.same_type_as(&x, "bias")?;
         check_bias(bias, w.dims.first().copied().unwrap_or(0))?;
     }
-    let conv = options.conv(groups)?;
+    let conv = options.conv(layout, w.layout, groups)?;
     let inputs = [x, w].into_iter().chain(bias).collect();
-    compute_one(py, inputs, name, alone, move |inputs| {
-        conv.forward(&inputs[0], &inputs[1], inputs.get(2))
-    })
+    only(compute(
+        py,
+        inputs,
+        name,
+        layout,
+        alone,
+        one(move |inputs| conv.forward(&inputs[0], &inputs[1], inputs.get(2))),
+    ))
 }
 
 /// The transposed convolution, which has outputs of this size; the bias is added to its rounded result. It is also the
@@ -396,37 +491,50 @@ pub(crate) fn convolve_transposed(
     groups: usize,
     name: Option<String>,
 ) -> PyResult<Array> {
-    let ((x, alone), w) = (read(x)?.batched(options.rank())?, read(w)?);
+    let rank = options.rank();
+    let ((x, alone), w) = (read(x, rank)?.batched(rank)?, read(w, rank)?);
     w.same_type_as(&x, "weight")?;
+    let (x, w) = with_filters(x, w);
+    let layout = x.layout;
     let each = w.dims.get(1).copied().unwrap_or(0);
     let channels =
         each.checked_mul(groups).ok_or_else(|| PyValueError::new_err("too many groups"))?;
-    let bias = bias.as_ref().map(read).transpose()?;
+    let bias = bias.as_ref().map(|bias| read(bias, rank)).transpose()?;
     if let Some(bias) = &bias {
         bias.same_type_as(&x, "bias")?;
         check_bias(bias, channels)?;
     }
-    let bias = match bias.map(|bias| (bias.dtype, bias.data)) {
+    let bias = match bias.map(|bias| bias.data) {
         None => None,
-        Some((dtype, Data::Bytes(bytes))) => Some((dtype, bytes)),
+        Some(Data::Host(bias)) => Some(bias),
         #[cfg(feature = "cuda")]
-        Some((_, Data::Shared(_))) => {
+        Some(Data::Shared(_)) => {
             return Err(PyValueError::new_err(
                 "on a CUDA device the bias of a transposed convolution is added by your library",
             ));
         }
     };
-    let (conv, dims) = (options.conv(groups)?, [vec![x.dims[0], channels], size].concat());
-    compute_one(py, vec![x, w], name, alone, move |inputs| {
-        let y = conv.backward_data(&inputs[0], &inputs[1], &dims)?;
-        match bias {
-            None => Ok(y),
-            Some((DType::F64, bias)) => with_bias::<f64>(&y, &bias),
-            Some((DType::F32, bias)) => with_bias::<f32>(&y, &bias),
-            Some((DType::F16, bias)) => with_bias::<half::f16>(&y, &bias),
-            Some((_, bias)) => with_bias::<half::bf16>(&y, &bias),
-        }
-    })
+    let conv = options.conv(layout, w.layout, groups)?;
+    let dims = arranged(&[vec![x.dims[0], channels], size].concat(), layout);
+    only(compute(
+        py,
+        vec![x, w],
+        name,
+        layout,
+        alone,
+        one(move |inputs| {
+            let y = conv.backward_data(&inputs[0], &inputs[1], &dims)?;
+            match bias {
+                None => Ok(y),
+                Some(bias) => match y.dtype() {
+                    DType::F64 => with_bias::<f64>(&y, &bias),
+                    DType::F32 => with_bias::<f32>(&y, &bias),
+                    DType::F16 => with_bias::<half::f16>(&y, &bias),
+                    _ => with_bias::<half::bf16>(&y, &bias),
+                },
+            }
+        }),
+    ))
 }
 
 /// The gradient of [`convolve`] with respect to its filters.
@@ -440,12 +548,17 @@ pub(crate) fn convolve_backward_filter(
     name: Option<String>,
 ) -> PyResult<Array> {
     let rank = options.rank();
-    let ((dy, _), (x, _)) = (read(dy)?.batched(rank)?, read(x)?.batched(rank)?);
-    dy.same_type_as(&x, "gradient")?;
-    let conv = options.conv(groups)?;
-    compute_one(py, vec![dy, x], name, false, move |inputs| {
-        conv.backward_filter(&inputs[0], &inputs[1])
-    })
+    let (inputs, layout, _) = in_one_layout(read(dy, rank)?, read(x, rank)?, rank)?;
+    inputs[0].same_type_as(&inputs[1], "gradient")?;
+    let conv = options.conv(layout, layout, groups)?;
+    only(compute(
+        py,
+        inputs,
+        name,
+        layout,
+        false,
+        one(move |inputs| conv.backward_filter(&inputs[0], &inputs[1])),
+    ))
 }
 
 /// Refuses a bias that does not have one number for each channel of the output.
@@ -460,10 +573,8 @@ fn check_bias(bias: &Input, channels: usize) -> PyResult<()> {
 }
 
 /// A channels-first tensor with a number added to each channel, on the host.
-fn with_bias<T: Element + Scalar>(y: &Tensor, bias: &[u8]) -> windowpane::Result<Tensor> {
-    let host = Device::host();
-    let channels = [bias.len() / T::DTYPE.size()];
-    let bias = Tensor::from_bytes(&host, T::DTYPE, bias, channels)?.to_vec::<T>()?;
+fn with_bias<T: Element + Scalar>(y: &Tensor, bias: &Tensor) -> windowpane::Result<Tensor> {
+    let bias = bias.to_vec::<T>()?;
     let plane = Shape::from_dims(y.dims(), Layout::ChannelsFirst)?.plane();
     let mut elements = y.to_vec::<T>()?;
     for (plane, bias) in elements.chunks_mut(plane).zip(bias.iter().cycle()) {
@@ -471,5 +582,5 @@ fn with_bias<T: Element + Scalar>(y: &Tensor, bias: &[u8]) -> windowpane::Result
             *element = T::from_f64(element.to_f64() + bias.to_f64());
         }
     }
-    Tensor::from_slice(&host, &elements, y.dims())
+    Tensor::from_vec(&Device::host(), elements, y.dims())
 }

@@ -51,19 +51,22 @@ def test_results_stay_on_the_device(dtype: Any) -> None:
 def test_views_are_copied() -> None:
     x = image(4, 8, 20, 24)
     odd = image(4 * 8 * 20 * 24 + 1)[1:].view(4, 8, 20, 24)
-    for view in [x[::2], x.transpose(2, 3), x[..., 3:], x[1:, 2:], odd, x.to(memory_format=torch.channels_last), x[:1].expand(3, -1, -1, -1)]:
+    for view in [x[::2], x.transpose(2, 3), x[..., 3:], x[1:, 2:], odd, x[:1].expand(3, -1, -1, -1)]:
         assert torch.equal(F.max_pool2d(view, 3), T.max_pool2d(view, 3))
 
 
-def test_an_aligned_dense_input_is_not_copied() -> None:
-    x = torch.zeros(1, 1, 1 << 15, 1 << 15, device="cuda")
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_an_aligned_dense_input_is_not_copied(memory_format: Any) -> None:
+    x = torch.zeros(1, 4, 1 << 14, 1 << 14, device="cuda").contiguous(memory_format=memory_format)
     x[0, 0, -1, -1] = 1
+    torch.cuda.empty_cache()
     torch.cuda.synchronize()
     before = torch.cuda.mem_get_info()[0]
     y = F.max_pool2d(x, 32)
     torch.cuda.synchronize()
     assert before - torch.cuda.mem_get_info()[0] < x.nbytes // 2
     assert y[0, 0, -1, -1] == 1 and y.sum() == 1
+    assert y.is_contiguous(memory_format=memory_format)
 
 
 def test_work_is_ordered_on_every_stream() -> None:
@@ -183,6 +186,31 @@ def test_cupy() -> None:
     np.testing.assert_array_equal(
         ndimage.block_reduce(volume, 2, "mode").get(), ndimage.block_reduce(volume.get(), 2, "mode")
     )
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16", "int32", "float32", "bool"])
+def test_filters_of_cupys_arrays(dtype: str) -> None:
+    cupy = pytest.importorskip("cupy")
+    from windowpane import ndimage
+
+    rng = np.random.default_rng(3)
+    for shape in [(301, 260), (40, 37, 66), (3, 5, 20, 17)]:
+        x = (rng.random(shape) * 250 - 100 * (dtype[0] == "i")).astype(dtype)
+        there = cupy.asarray(x)
+        for mode, size in [("reflect", 15), ("mirror", 3), ("nearest", 7), ("wrap", 5), ("constant", 4), ("reflect", 2)]:
+            for name in ["maximum_filter", "minimum_filter", "uniform_filter", "grey_opening", "median_filter"]:
+                if name == "median_filter" and (size > 5 or len(shape) > 2):
+                    continue
+                function = getattr(ndimage, name)
+                found, expected = function(there, size, mode=mode), function(x, size, mode=mode, device="host")
+                assert isinstance(found, cupy.ndarray) and found.dtype == expected.dtype
+                if dtype == "float32" and name == "uniform_filter":
+                    np.testing.assert_allclose(found.get(), expected, rtol=1e-5, err_msg=f"{name} {mode}")
+                else:
+                    np.testing.assert_array_equal(found.get(), expected, err_msg=f"{name} {mode} {size} {shape}")
+        for func in ("mean", "max", "mode"):
+            level = ndimage.pyramid(there, 2, func, 2)[1]
+            np.testing.assert_array_equal(level.get(), ndimage.pyramid(x, 2, func, 2, device="host")[1], err_msg=func)
 
 
 def test_jax() -> None:

@@ -375,7 +375,6 @@ def test_results_are_arrays_for_every_library() -> None:
     np.testing.assert_array_equal(copied, shared)
     assert shared.ctypes.data != copied.ctypes.data
     assert shared.ctypes.data == np.from_dlpack(y).ctypes.data
-    assert shared.ctypes.data % 64 == 0
     del y
     np.testing.assert_array_equal(shared, [[[1, 3, 5, 7]]])
 

@@ -17,6 +17,8 @@ from torch.nn import functional as T
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() and "cuda:0" in windowpane.devices() else [])
+# On a GPU images and volumes may be channels last.
+PLACES = [(device, last) for device in DEVICES for last in (False, True)[: 1 + (device == "cuda")]]
 
 
 def draw(*shape: int, device: str = "cpu", seed: int = 0, distinct: bool = False) -> Any:
@@ -28,8 +30,16 @@ def draw(*shape: int, device: str = "cpu", seed: int = 0, distinct: bool = False
     return (x / count if distinct else x).to(device).requires_grad_()
 
 
-# Each case: our function, PyTorch's, the inputs, and options.
-def cases(device: str) -> list[Any]:
+def placed(x: Any, last: bool) -> Any:
+    """Batches of images, volumes and filters with the channels last in memory."""
+    if not last or x.ndim not in (4, 5):
+        return x
+    memory_format = torch.channels_last if x.ndim == 4 else torch.channels_last_3d
+    return x.detach().contiguous(memory_format=memory_format).requires_grad_(x.requires_grad)
+
+
+# Each case: a function's name, the inputs, and options.
+def cases(device: str, last: bool = False) -> list[Any]:
     maxima = [draw(2, 3, 12, device=device, distinct=True), draw(2, 2, 7, 6, device=device, distinct=True)]
     maxima.append(draw(1, 2, 5, 4, 6, device=device, distinct=True))
     found: list[Any] = []
@@ -57,21 +67,23 @@ def cases(device: str) -> list[Any]:
     # A sample without the batch.
     found.append(("max_pool2d", [draw(2, 6, 6, device=device, distinct=True)], {"kernel_size": 2}))
     found.append(("conv2d", [draw(2, 6, 6, device=device), draw(3, 2, 3, 3, device=device)], {}))
-    return found
+    return [(name, [placed(x, last) for x in inputs], options) for name, inputs, options in found]
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_values_are_those_of_pytorch(device: str) -> None:
-    for name, inputs, options in cases(device):
+@pytest.mark.parametrize(("device", "last"), PLACES)
+def test_values_are_those_of_pytorch(device: str, last: bool) -> None:
+    for name, inputs, options in cases(device, last):
         ours = getattr(F, name)(*inputs, **options)
         theirs = getattr(T, name)(*inputs, **options)
         torch.testing.assert_close(ours, theirs, msg=lambda text: f"{name} {options}: {text}")
         assert ours.device == inputs[0].device and ours.requires_grad
+        if last:
+            assert torch.equal(placed(ours, True).detach(), ours) and placed(ours, True).stride() == ours.stride(), name
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_gradients_are_those_of_differences(device: str) -> None:
-    for name, inputs, options in cases(device):
+@pytest.mark.parametrize(("device", "last"), PLACES)
+def test_gradients_are_those_of_differences(device: str, last: bool) -> None:
+    for name, inputs, options in cases(device, last):
         assert torch.autograd.gradcheck(lambda *x: getattr(F, name)(*x, **options), inputs), (name, options)
 
 
@@ -120,14 +132,18 @@ def test_indices_and_unpooling() -> None:
         F.max_unpool2d(y, indices + 64, 2)
 
 
-def test_operators_pass_pytorchs_own_check() -> None:
+@pytest.mark.parametrize(("device", "last"), PLACES)
+def test_operators_pass_pytorchs_own_check(device: str, last: bool) -> None:
+    def own(*shape: int, distinct: bool = False) -> Any:
+        return placed(draw(*shape, device=device, distinct=distinct), last)
+
     ops = torch.ops.windowpane
-    x, w, bias = draw(2, 4, 8, 9, distinct=True), draw(6, 2, 3, 3), draw(6)
+    x, w, bias = own(2, 4, 8, 9, distinct=True), own(6, 2, 3, 3), own(6)
     window = ([3, 3], [2, 2], [1, 1], [1, 1], True, False)
     adaptive = ([3, 4], [], [], [], False, True)
     plain = ([3, 3], [2, 2], [1, 1], [1, 1], False, False)
     winners = ops.extremum_pool_with_indices(x, False, *plain, None)[1]
-    dy = draw(2, 4, 4, 5)
+    dy = own(2, 4, 4, 5)
     torch.library.opcheck(ops.extremum_pool, (x, True, *window, None))
     torch.library.opcheck(ops.extremum_pool_with_indices, (x, True, *window, None))
     torch.library.opcheck(ops.extremum_pool_with_indices, (x, False, *adaptive, None))
@@ -137,8 +153,18 @@ def test_operators_pass_pytorchs_own_check() -> None:
     torch.library.opcheck(ops.lp_pool, (x, 2.0, *plain, None))
     torch.library.opcheck(ops.max_unpool, (dy, winners, [8, 9], None))
     torch.library.opcheck(ops.conv, (x, w, bias, *plain, 2, None))
-    torch.library.opcheck(ops.conv_transpose, (draw(2, 6, 4, 5), w, [8, 9], *plain, 2, None))
-    torch.library.opcheck(ops.conv_filter, (draw(2, 6, 4, 5), x, *plain, 2, None))
+    torch.library.opcheck(ops.conv_transpose, (own(2, 6, 4, 5), w, [8, 9], *plain, 2, None))
+    torch.library.opcheck(ops.conv_filter, (own(2, 6, 4, 5), x, *plain, 2, None))
+    # Each array has its own layout, and arrays that are both: one channel, and one pixel.
+    first = draw(2, 6, 4, 5, device=device)
+    torch.library.opcheck(ops.conv_filter, (first, x, *plain, 2, None))
+    torch.library.opcheck(ops.extremum_pool_backward, (dy.detach().contiguous(), winners, [8, 9], *plain, None))
+    torch.library.opcheck(ops.conv, (x, w.detach().contiguous(), None, *plain, 2, None))
+    torch.library.opcheck(ops.conv, (draw(2, 1, 8, 9, device=device), own(6, 1, 3, 3), None, *plain, 1, None))
+    torch.library.opcheck(ops.conv, (draw(2, 1, 8, 9, device=device), own(6, 1, 1, 1), None, [1, 1], *plain[1:], 1, None))
+    torch.library.opcheck(ops.conv, (draw(2, 4, 1, 1, device=device), own(6, 4, 3, 3), None, *plain, 1, None))
+    torch.library.opcheck(ops.avg_pool, (x[:, :, ::2, 1:], *window, False, None, None))
+    torch.library.opcheck(ops.avg_pool, (x[:0], *window, False, None, None))
 
 
 def model() -> Any:

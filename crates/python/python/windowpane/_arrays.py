@@ -63,7 +63,8 @@ def space_of(x: SupportsDLPack, rank: int, name: str = "input") -> list[int]:
 
 def numbers(value: Numbers, rank: int, name: str, least: int = 0) -> list[int]:
     """A number for each axis."""
-    if isinstance(value, SupportsIndex):
+    # The test of a protocol is slow, and most numbers are integers.
+    if type(value) is int or isinstance(value, SupportsIndex):
         found = [operator.index(value)] * rank
     else:
         found = [operator.index(number) for number in value]

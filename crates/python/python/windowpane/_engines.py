@@ -106,6 +106,14 @@ def rank_pool(x: Any, rank: int | None, options: Options, device: str | None) ->
     return converter(x)(_native.rank_pool(x, rank, options, device))
 
 
+def own_avg_pool(
+    x: Any, options: Options, divisor: int | None, device: str | None, truncates: bool = False
+) -> Any:
+    """Averages in the type of the elements, and sums with the divisor 1. Those of integers, which have at most 16 bits, are
+    rounded to the nearest, to even ones in the middle, or truncated, and clamped to the type."""
+    return converter(x)(_native.avg_pool(x, options, False, divisor, device, truncates))
+
+
 _NATIVE = Native()
 #: Engines for arrays of a type, which the modules for a library add.
 ENGINES: dict[type[Any], Engine] = {}

@@ -53,7 +53,12 @@ def extremum_pool_backward(
     name: str | None,
 ) -> Array: ...
 def avg_pool(
-    x: SupportsDLPack, options: Options, counts: bool, divisor: int | None, name: str | None
+    x: SupportsDLPack,
+    options: Options,
+    counts: bool,
+    divisor: int | None,
+    name: str | None,
+    truncates: bool = False,
 ) -> Array: ...
 def avg_pool_backward(
     dy: SupportsDLPack,

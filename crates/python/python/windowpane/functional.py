@@ -1,8 +1,12 @@
 """Pooling and convolution with PyTorch's names, order and defaults, on arrays of any library.
 
-Arrays are channels first: a batch of samples, or one sample without the batch axis. Work runs on the best device of the
-machine that computes with the type of the elements, or on the one that `device` names (see `windowpane.devices()`). Arrays
-on a CUDA device stay there. Importing `windowpane.torch` or `windowpane.jax` adds gradients.
+Arrays are channels first: a batch of samples, or one sample without the batch axis. On a CUDA device a batch of images or
+volumes may be channels last in memory, as PyTorch's `channels_last`, and results then are too. Importing `windowpane.torch`
+or `windowpane.jax` adds gradients.
+
+Work runs where `device` says (see `windowpane.devices()`). Without it, arrays on a CUDA device stay there; arrays in the
+memory of the CPU are pooled there, and convolutions and ranks of them run on the best device that computes with the type of
+their elements.
 
 Beside PyTorch's functions there are `min_pool*`, `sum_pool*`, `median_pool*`, `adaptive_{min,sum,lp}_pool*` and
 `global_{max,min,avg,sum,lp}_pool*`, whose results keep the pooled axes with an extent of 1. `avg_pool1d` takes a
@@ -10,9 +14,9 @@ Beside PyTorch's functions there are `min_pool*`, `sum_pool*`, `median_pool*`, `
 
 A result has the type of the first argument, with one exception: averages of integers are float64, and their sums int64.
 Both are exact before the one rounding of an average. Maxima and minima take all integers and truth values. Kernels have
-int32, int16, uint16, int8 and uint8; other integers are converted on the way in and back. 64-bit integers have to be within 2**53, and
-so do sums of integers; others are refused. Averages and sums of JAX's integers are refused too, and so are norms and
-convolutions of integers.
+int32, int16, uint16, int8 and uint8; other integers are converted on the way in and back. 64-bit integers have to be within
+2**53, and so do sums of integers; others are refused. Averages and sums of JAX's integers are refused too, and so are norms
+and convolutions of integers.
 
 What else differs from PyTorch: `lp_pool*` sums magnitudes, where PyTorch keeps signs for an odd `norm_type`, and a window
 that `ceil_mode` cuts off is not scaled up; `norm_type` is at least 1. `padding="same"` works with even kernels as in

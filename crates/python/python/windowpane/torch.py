@@ -73,8 +73,31 @@ def _lead(x: Any, rank: int) -> list[Any]:
     return list(x.shape[:-rank])
 
 
+def _memory_format(rank: int, *tensors: Any) -> Any:
+    """How a result is stored: as the first of the tensors whose memory has only one of the two layouts.
+
+    It is what the native part decides from the strides. Only batches of images and volumes on a GPU are kept channels last.
+    """
+    for own in tensors:
+        if rank < 2 or own.dim() != rank + 2 or not own.is_cuda or own.numel() == 0:
+            break
+        last = torch.channels_last if rank == 2 else torch.channels_last_3d
+        if own.is_contiguous(memory_format=last) and not own.is_contiguous():
+            return last
+        if own.shape[1] != 1 and any(extent != 1 for extent in own.shape[2:]):
+            break
+    return torch.contiguous_format
+
+
+def _made(shape: Any, rank: int, *tensors: Any) -> Any:
+    """A result of this shape from these tensors, without its elements."""
+    x, memory_format = tensors[0], _memory_format(rank, *tensors)
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=memory_format)
+
+
 def _pooled_fake(x: Any, window: Any) -> Any:
-    return x.new_empty(_lead(x, len(window[0])) + _size(x, window))
+    rank = len(window[0])
+    return _made(_lead(x, rank) + _size(x, window), rank, x)
 
 
 #: The integers that kernels have.
@@ -115,7 +138,8 @@ def _extremum_pool(x: Any, minimum: bool, *rest: Any) -> Any:
     *window, device = rest
     x = x.detach()
     found, _ = _native.extremum_pool(_ordered(x), _options(*window), minimum, False, device)
-    return _take(found).to(x.dtype)
+    y = _take(found)
+    return y if y.dtype == x.dtype else y.to(x.dtype)
 
 
 def _extremum_pool_fake(x: Any, minimum: bool, *rest: Any) -> Any:
@@ -144,7 +168,7 @@ def _extremum_pool_backward(dy: Any, winners: Any, size: Any, *rest: Any) -> Any
 
 
 def _extremum_pool_backward_fake(dy: Any, winners: Any, size: Any, *rest: Any) -> Any:
-    return dy.new_empty(_lead(dy, len(size)) + list(size))
+    return _made(_lead(dy, len(size)) + list(size), len(size), dy, winners)
 
 
 def _avg_pool(x: Any, *rest: Any) -> Any:
@@ -165,7 +189,7 @@ def _avg_pool_backward(dy: Any, size: Any, *rest: Any) -> Any:
 
 
 def _avg_pool_backward_fake(dy: Any, size: Any, *rest: Any) -> Any:
-    return dy.new_empty(_lead(dy, len(size)) + list(size))
+    return _made(_lead(dy, len(size)) + list(size), len(size), dy)
 
 
 def _lp_pool(x: Any, p: float, *rest: Any) -> Any:
@@ -183,7 +207,7 @@ def _lp_pool_backward(dy: Any, x: Any, p: float, *rest: Any) -> Any:
 
 
 def _lp_pool_backward_fake(dy: Any, x: Any, p: float, *rest: Any) -> Any:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+    return _made(x.shape, len(rest[0]), dy, x)
 
 
 def _max_unpool(y: Any, winners: Any, size: Any, device: Any) -> Any:
@@ -191,7 +215,7 @@ def _max_unpool(y: Any, winners: Any, size: Any, device: Any) -> Any:
 
 
 def _max_unpool_fake(y: Any, winners: Any, size: Any, device: Any) -> Any:
-    return y.new_empty(_lead(y, len(size)) + list(size))
+    return _made(_lead(y, len(size)) + list(size), len(size), y, winners)
 
 
 def _max_unpool_backward(dx: Any, winners: Any, rank: int, device: Any) -> Any:
@@ -199,7 +223,7 @@ def _max_unpool_backward(dx: Any, winners: Any, rank: int, device: Any) -> Any:
 
 
 def _max_unpool_backward_fake(dx: Any, winners: Any, rank: int, device: Any) -> Any:
-    return dx.new_empty(winners.shape)
+    return _made(winners.shape, rank, dx, winners)
 
 
 def _conv(x: Any, w: Any, bias: Any, *rest: Any) -> Any:
@@ -211,7 +235,8 @@ def _conv(x: Any, w: Any, bias: Any, *rest: Any) -> Any:
 
 def _conv_fake(x: Any, w: Any, bias: Any, *rest: Any) -> Any:
     *window, _, _ = rest
-    return x.new_empty(_lead(x, len(window[0]))[:-1] + [w.shape[0]] + _size(x, window))
+    rank = len(window[0])
+    return _made(_lead(x, rank)[:-1] + [w.shape[0]] + _size(x, window), rank, x, w)
 
 
 def _conv_transpose(x: Any, w: Any, size: Any, *rest: Any) -> Any:
@@ -224,8 +249,8 @@ def _conv_transpose(x: Any, w: Any, size: Any, *rest: Any) -> Any:
 
 
 def _conv_transpose_fake(x: Any, w: Any, size: Any, *rest: Any) -> Any:
-    groups = rest[-2]
-    return x.new_empty(_lead(x, len(size))[:-1] + [w.shape[1] * groups] + list(size))
+    rank, groups = len(size), rest[-2]
+    return _made(_lead(x, rank)[:-1] + [w.shape[1] * groups] + list(size), rank, x, w)
 
 
 def _conv_filter(dy: Any, x: Any, *rest: Any) -> Any:
@@ -239,8 +264,9 @@ def _conv_filter(dy: Any, x: Any, *rest: Any) -> Any:
 
 def _conv_filter_fake(dy: Any, x: Any, *rest: Any) -> Any:
     kernel, groups = rest[0], rest[-2]
-    channel = -len(kernel) - 1
-    return dy.new_empty([dy.shape[channel], x.shape[channel] // groups, *kernel])
+    rank = len(kernel)
+    channel = -rank - 1
+    return _made([dy.shape[channel], x.shape[channel] // groups, *kernel], rank, dy, x)
 
 
 # PyTorch leaves out arguments with their defaults, so there are none.
@@ -275,8 +301,45 @@ def _define() -> None:
         torch.library.register_fake(operator)(globals()[f"_{name}_fake"])
 
 
+def _is_watched() -> bool:
+    """Whether something beside autograd looks at calls: a compiler, a transform or a mode."""
+    return bool(
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.jit.is_tracing()
+    )
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    """An operator as a function that avoids PyTorch's dispatcher where nobody looks at the call: for operators in Python the
+    dispatcher takes longer than many of their kernels."""
+    here, watched = globals()[f"_{name}"], getattr(torch.ops.windowpane, name)
+
+    def call(*inputs: Any) -> Any:
+        if _is_watched():
+            return watched(*inputs)
+        tensors = [own for own in inputs if isinstance(own, torch.Tensor)]
+        if any(type(own) not in (torch.Tensor, nn.Parameter) for own in tensors):
+            return watched(*inputs)
+        if torch.is_grad_enabled() and any(own.requires_grad for own in tensors):
+            function = _FUNCTIONS.get(name)
+            return function.apply(*inputs) if function else watched(*inputs)
+        return here(*inputs)
+
+    return call
+
+
+class _OPS:
+    """The operators."""
+
+
 _define()
-_OPS = torch.ops.windowpane
+# Operators with their gradients, for autograd.
+_FUNCTIONS: dict[str, Any] = {}
+for _name in _SCHEMAS:
+    setattr(_OPS, _name, staticmethod(_operator(_name)))
 
 
 def _gradient(
@@ -293,6 +356,14 @@ def _gradient(
         save(ctx, inputs, output)
 
     torch.library.register_autograd(f"windowpane::{name}", padded, setup_context=setup)
+
+    def forward(context: Any, *inputs: Any) -> Any:
+        output = globals()[f"_{name}"](*inputs)
+        setup(context, inputs, output)
+        return output
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(padded)}
+    _FUNCTIONS[name] = type(name, (torch.autograd.Function,), methods)
 
 
 def _save_extremum_pool(context: Any, inputs: Any, output: Any) -> None:
@@ -377,6 +448,8 @@ def _save_conv(context: Any, inputs: Any, output: Any) -> None:
 def _conv_gradient(context: Any, dy: Any) -> Any:
     x, w = context.saved_tensors
     rank = len(context.rest[0])
+    # As the forward pass was, whatever the layout that the gradient comes in.
+    dy = dy.contiguous(memory_format=_memory_format(rank, x, w))
     dx = dw = dbias = None
     if context.needs_input_grad[0]:
         dx = _OPS.conv_transpose(dy, w, x.shape[-rank:], *context.rest)
@@ -395,6 +468,7 @@ def _save_conv_transpose(context: Any, inputs: Any, output: Any) -> None:
 
 def _conv_transpose_gradient(context: Any, dy: Any) -> Any:
     x, w = context.saved_tensors
+    dy = dy.contiguous(memory_format=_memory_format(len(context.rest[0]), x, w))
     dx = dw = None
     if context.needs_input_grad[0]:
         dx = _OPS.conv(dy, w, None, *context.rest)
@@ -919,9 +993,6 @@ def _times(module: Any, ours: Any, arguments: Any, options: Any) -> tuple[float,
     finally:
         module.__class__ = theirs
     return best[ours], best[theirs]
-
-
-
 
 
 def _now(arguments: Any) -> float:
