@@ -20,7 +20,8 @@ def run(name: str, *arguments: str, folder: Path) -> Any:
 
 
 def test_every_example_has_a_test() -> None:
-    assert [path.name for path in FOLDER.glob("*.py")] == ["ome_zarr_pyramid.py"]
+    names = sorted(path.name for path in FOLDER.glob("*.py"))
+    assert names == ["ome_zarr_pyramid.py", "picture_on_two_gpus.py"]
 
 
 @pytest.mark.parametrize(("func", "workers"), [("mean", 0), ("mode", 2)])
@@ -41,6 +42,21 @@ def test_a_pyramid_of_a_volume_larger_than_memory(func: Any, workers: int, tmp_p
     assert [own["path"] for own in image["datasets"]] == ["0", "1", "2", "3"]
     scale, shift = image["datasets"][2]["coordinateTransformations"]
     assert scale["scale"] == [4, 4, 4] and shift["translation"] == [1.5, 1.5, 1.5]
+
+
+def test_a_picture_in_parts(tmp_path: Path) -> None:
+    options = ["--devices", "host", "host", "host", "--side", "300", "--window", "9"]
+    ran = run("picture_on_two_gpus.py", *options, folder=tmp_path)
+    assert ran.returncode == 0 and ran.stderr == "", ran
+    assert "brightest before 60000, after 4" in ran.stdout, ran
+
+
+def test_workers_stay_within_their_memory(tmp_path: Path) -> None:
+    pytest.importorskip("zarr")
+    pytest.importorskip("distributed")
+    options = ["--shape", "64", "64", "64", "--chunk", "32", "--workers", "1", "--memory", "400"]
+    ran = run("ome_zarr_pyramid.py", "x.zarr", *options, folder=tmp_path)
+    assert ran.returncode == 0 and "of the 400 MiB that it may have" in ran.stdout, ran
 
 
 def test_a_budget_that_is_too_small_is_told(tmp_path: Path) -> None:

@@ -151,6 +151,21 @@ def test_averages_are_those_of_scipy(data: Any) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16"])
+def test_averages_of_the_whole_range(dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(5).integers(limits.min, limits.max, (40, 330), dtype, endpoint=True)
+    x[:, :40], x[:, 200:] = limits.min, limits.max
+    # Sums need 16 bits, a float32 and a float64.
+    for size in (2, 31, (1, 255), (1, 257), (3, 300)):
+        np.testing.assert_array_equal(W.uniform_filter(x, size), S.uniform_filter(x, size), err_msg=str(size))
+    half = W.uniform_filter(x, 9, mode="constant", cval=0.5)
+    np.testing.assert_array_equal(half, S.uniform_filter(x, 9, mode="constant", cval=0.5))
+    blocks = x.astype(np.float64).reshape(10, 4, 110, 3).mean(axis=(1, 3))
+    np.testing.assert_array_equal(W.block_reduce(x, (4, 3)), blocks)
+    np.testing.assert_array_equal(W.pyramid(x, (4, 3))[1], np.rint(blocks).astype(dtype))
+
+
 @settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_binary_filters_are_those_of_scipy(data: Any) -> None:

@@ -35,12 +35,14 @@ from typing import Any, Literal
 import numpy as np
 
 from windowpane._arrays import Options, window
-from windowpane._engines import engine_of, rank_pool
+from windowpane._engines import engine_of, own_avg_pool, rank_pool
 from windowpane._integers import ordered
 
 Reduction = Literal["mean", "max", "min", "mode"]
 #: How many axes a kernel works on at once.
 _AXES = 3
+#: How many elements a block has at most whose most frequent one is found by comparing each pair.
+_COMPARED = 32
 #: How many elements under footprints are copied at once.
 _COPIED = 1 << 24
 _MODES = {
@@ -116,39 +118,62 @@ def _reach(sizes: Sequence[int], origins: Sequence[int]) -> list[tuple[int, int]
     ]
 
 
-def _pad(
-    x: Any, library: Any, axis: int, reach: tuple[int, int], mode: str, cval: Any
-) -> Any:
-    """An array with more elements before and after on an axis."""
-    before, after = reach
-    extent = x.shape[axis]
-    if before == after == 0:
-        return x
-    if mode == "constant":
-        widths = [(0, 0)] * x.ndim
-        widths[axis] = reach
-        return library.pad(x, widths, mode="constant", constant_values=cval)
-    at = np.arange(-before, extent + after)
+def _seen_past(extent: int, reach: tuple[int, int], mode: str) -> Any:
+    """The positions along an axis whose elements are seen before and after it."""
+    at = np.concatenate([np.arange(-reach[0], 0), np.arange(extent, extent + reach[1])])
     if mode == "nearest" or extent == 1:
-        at = at.clip(0, extent - 1)
-    elif mode == "wrap":
-        at %= extent
-    else:
-        period = 2 * extent - 2 * (mode == "mirror")
-        at %= period
-        # The edge is seen twice by "reflect", and once by "mirror".
-        at = np.minimum(at, period - (mode == "reflect") - at)
-    return library.take(x, library.asarray(at), axis=axis)
+        return at.clip(0, extent - 1)
+    if mode == "wrap":
+        return at % extent
+    period = 2 * extent - 2 * (mode == "mirror")
+    at %= period
+    # The edge is seen twice by "reflect", and once by "mirror".
+    return np.minimum(at, period - (mode == "reflect") - at)
 
 
 def _extended(
     x: Any, library: Any, axes: list[int], reach: Any, modes: Any, cval: Any
 ) -> Any:
-    for axis, own, mode in zip(axes, reach, modes, strict=True):
+    """An array with the elements that windows see past its edges."""
+    for mode in modes:
         if mode not in _MODES:
             raise RuntimeError(f"boundary mode not supported: {mode!r}")
-        x = _pad(x, library, axis, own, _MODES[mode], cval)
+    if not any(before or after for before, after in reach):
+        return x
+    inside = [slice(0, extent) for extent in x.shape]
+    shape = list(x.shape)
+    for axis, (before, after) in zip(axes, reach, strict=True):
+        inside[axis] = slice(before, before + x.shape[axis])
+        shape[axis] += before + after
+    wide = _put(library.empty(shape, dtype=x.dtype), tuple(inside), x)
+    # Axis by axis, so that corners are seen along one axis past the edge of another.
+    for axis, own, mode in zip(axes, reach, modes, strict=True):
+        lead, extent = (slice(None),) * axis, x.shape[axis]
+        edges = [(0, own[0]), (own[0] + extent, shape[axis])]
+        seen = None if _MODES[mode] == "constant" else own[0] + _seen_past(extent, own, _MODES[mode])
+        for start, end in edges:
+            if start == end:
+                continue
+            if seen is None:
+                values = x.dtype.type(cval)
+            else:
+                values = library.take(wide, library.asarray(seen[: end - start]), axis=axis)
+                seen = seen[end - start :]
+            wide = _put(wide, (*lead, slice(start, end)), values)
+    return wide
+
+
+def _put(x: Any, part: tuple[slice, ...], values: Any) -> Any:
+    """An array with other values in a part of it; it is the same array if its library can change arrays."""
+    if hasattr(x, "at"):
+        return x.at[part].set(values)
+    x[part] = values
     return x
+
+
+def _is_seen_inside(reach: tuple[int, int], mode: str) -> bool:
+    """Whether what a window sees past an edge are only copies of elements that it contains. Extrema then need no copies."""
+    return reach[0] == reach[1] and _MODES.get(mode) in ("reflect", "mirror", "nearest")
 
 
 def _code(x: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -159,23 +184,47 @@ def _code(x: Any) -> tuple[Any, Callable[[Any], Any]]:
 
 
 def _planes(
-    x: Any, library: Any, axes: Sequence[int], work: Callable[[Any], Any]
+    x: Any, library: Any, axes: Sequence[int], options: Options, work: Callable[[Any, Options], Any]
 ) -> Any:
-    """Does work on the last axes of an array with a batch and channels, and puts the axes back."""
+    """Pools over axes of an array, as work on its last axes after a batch and channels does."""
+    first = max(0, x.ndim - _AXES)
+    if min(axes) >= first:
+        # The other ones of the last axes have windows of one element, so that nothing is moved.
+        last = range(min(axes), x.ndim)
+        if list(axes) != list(last):
+            options = _spread(options, [list(axes).index(axis) if axis in axes else None for axis in last])
+        space = x.shape[last.start :]
+        y = work(x.reshape(1, -1, *space), options)
+        return y.reshape(*x.shape[: last.start], *y.shape[2:])
     rank = len(axes)
-    last = tuple(range(-rank, 0))
-    moved = library.moveaxis(x, tuple(axes), last)
+    end = tuple(range(-rank, 0))
+    moved = library.moveaxis(x, tuple(axes), end)
     lead, space = moved.shape[:-rank], moved.shape[-rank:]
-    y = work(moved.reshape(1, -1, *space))
-    return library.moveaxis(y.reshape(*lead, *y.shape[-rank:]), last, tuple(axes))
+    y = work(moved.reshape(1, -1, *space), options)
+    return library.moveaxis(y.reshape(*lead, *y.shape[-rank:]), end, tuple(axes))
 
 
-def _groups(axes: Sequence[int], sizes: Sequence[int]) -> Iterable[tuple[list[int], list[int]]]:
-    """Axes and sizes of the windows that do something, as many at once as a kernel takes."""
-    left = [(axis, size) for axis, size in zip(axes, sizes, strict=True) if size > 1]
+def _spread(options: Options, places: Sequence[int | None]) -> Options:
+    """A window over more axes: each has the numbers of one of the window's, or one element."""
+
+    def spread(values: list[int], other: int) -> list[int]:
+        return [other if place is None else values[place] for place in places]
+
+    return {
+        "kernel": spread(options["kernel"], 1),
+        "stride": spread(options["stride"], 1),
+        "padding": spread(options["padding"], 0),
+        "dilation": spread(options["dilation"], 1),
+        "ceil": options["ceil"],
+        "adaptive": False,
+    }
+
+
+def _groups(axes: Sequence[int], *values: Sequence[int]) -> Iterable[Any]:
+    """Axes whose windows do something, as many at once as a kernel takes: the axes, their sizes, and their other values."""
+    left = [own for own in zip(axes, *values, strict=True) if own[1] > 1]
     for at in range(0, len(left), _AXES):
-        part = left[at : at + _AXES]
-        yield [axis for axis, _ in part], [size for _, size in part]
+        yield tuple(map(list, zip(*left[at : at + _AXES], strict=True)))
 
 
 def _pooled(
@@ -186,18 +235,19 @@ def _pooled(
     minimum: bool,
     strides: Sequence[int] | None = None,
     ceil: bool = False,
+    padding: Sequence[int] | None = None,
     device: str | None = None,
 ) -> Any:
-    """The extremum of each window, without borders, in a type of `_code`'s."""
+    """The extremum of each window, in a type of `_code`'s. Windows reach into the padding, which has no elements."""
     if x.size == 0:
         return x
-    for group, extents in _groups(axes, sizes):
-        options = window(len(group), extents, extents if strides else 1, 0, ceil=ceil)
+    for group, extents, pads in _groups(axes, sizes, padding or [0] * len(axes)):
+        options = window(len(group), extents, extents if strides else 1, pads, ceil=ceil)
 
-        def pool(planes: Any, options: Options = options) -> Any:
+        def pool(planes: Any, options: Options) -> Any:
             return engine_of(planes).extremum_pool(planes, options, minimum, device)
 
-        x = _planes(x, library, group, pool)
+        x = _planes(x, library, group, options, pool)
     return x
 
 
@@ -259,10 +309,10 @@ def _ranked(
     for group, extents in _groups(axes, sizes):
         options = window(len(group), extents, 1, 0)
 
-        def pool(planes: Any, options: Options = options) -> Any:
+        def pool(planes: Any, options: Options) -> Any:
             return rank_pool(planes, rank, options, device)
 
-        x = _planes(x, library, group, pool)
+        x = _planes(x, library, group, options, pool)
     return x
 
 
@@ -394,13 +444,18 @@ def _extremum(
     if "constant" in {_MODES.get(own) for own in modes} and not _holds(x.dtype, cval):
         raise ValueError(f"cval is a number that {x.dtype} holds; found {cval}")
     space = [x.shape[axis] for axis in axes]
+    padding = [0] * len(axes)
+    if footprint is None:
+        inside = [_is_seen_inside(own, mode) for own, mode in zip(reach, modes, strict=True)]
+        padding = [own[0] if free else 0 for own, free in zip(reach, inside, strict=True)]
+        reach = [(0, 0) if free else own for own, free in zip(reach, inside, strict=True)]
     wide = _extended(x, library, axes, reach, modes, cval)
     if structure is not None:
         heights = _over_structure(wide, library, axes, footprint, structure, space, minimum)
         return _delivered(heights.astype(x.dtype), output, library)
     wide, back = _code(wide)
     if footprint is None:
-        found = _pooled(wide, library, axes, sizes, minimum, device=device)
+        found = _pooled(wide, library, axes, sizes, minimum, padding=padding, device=device)
     else:
         found = _over_footprint(wide, library, axes, footprint, space, minimum, device)
     found = back(found)
@@ -600,10 +655,31 @@ def uniform_filter(
     if x.dtype.kind == "f":
         wide = _extended(x, library, axes, reach, modes, cval)
         return _delivered(_average(wide, library, axes, sizes, device=device), output, library)
+    is_narrow = _is_narrow(x.dtype, max(sizes, default=1)) and _holds(x.dtype, cval)
     for axis, size, own, mode in zip(axes, sizes, reach, modes, strict=True):
-        wide = _extended(x.astype(np.float64), library, [axis], [own], [mode], cval)
-        x = _average(wide, library, [axis], [size], device=device).astype(x.dtype)
-    return _delivered(x, output, library)
+        if is_narrow:
+            x = _truncated(_extended(x, library, [axis], [own], [mode], cval), library, axis, size, device)
+        else:
+            wide = _extended(x.astype(np.float64), library, [axis], [own], [mode], cval)
+            x = _average(wide, library, [axis], [size], device=device).astype(x.dtype)
+    return _delivered(x.copy() if x is input else x, output, library)
+
+
+def _is_narrow(dtype: Any, count: int) -> bool:
+    """Whether kernels add `count` integers of this type."""
+    if dtype.kind not in "iu" or dtype.itemsize > 2:
+        return False
+    limits = np.iinfo(dtype)
+    return max(-int(limits.min), int(limits.max)) * count < 1 << 31
+
+
+def _truncated(x: Any, library: Any, axis: int, size: int, device: str | None) -> Any:
+    """The average of each window along an axis, without borders, cut off; elements are of narrow types."""
+
+    def pool(planes: Any, options: Options) -> Any:
+        return own_avg_pool(planes, options, size, device, truncates=True)
+
+    return x if size == 1 else _planes(x, library, [axis], window(1, size, 1, 0), pool)
 
 
 def _average(
@@ -619,10 +695,10 @@ def _average(
     for group, extents in _groups(axes, sizes):
         options = window(len(group), extents, extents if strides else 1, 0, ceil=ceil)
 
-        def pool(planes: Any, options: Options = options) -> Any:
+        def pool(planes: Any, options: Options) -> Any:
             return engine_of(planes).avg_pool(planes, options, False, None, device)
 
-        x = _planes(x, library, group, pool)
+        x = _planes(x, library, group, options, pool)
     return x
 
 
@@ -988,6 +1064,12 @@ def pyramid(
 
 def _level(x: Any, sizes: list[int], func: Reduction, device: str | None) -> Any:
     x, library = _image(x)
+    groups = list(_groups(range(x.ndim), [min(own) for own in zip(sizes, x.shape, strict=True)]))
+    if func == "mean" and len(groups) == 1 and _is_narrow(x.dtype, math.prod(sizes)):
+        # Kernels round as this function does.
+        ((axes, extents),) = groups
+        options = window(len(axes), extents, extents, 0, ceil=True)
+        return _planes(x, library, axes, options, lambda own, window: own_avg_pool(own, window, None, device))
     y = _reduced(x, library, sizes, func, device)
     return (y if x.dtype.kind == "f" or y.dtype == x.dtype else library.rint(y)).astype(x.dtype)
 
@@ -1014,11 +1096,41 @@ def _reduced(
         x = x if x.dtype.kind == "f" else x.astype(np.float64)
         return _average(x, library, axes, sizes, sizes, True, device)
     y, back = _code(x)
-    return back(_pooled(y, library, axes, sizes, func == "min", sizes, True, device))
+    return back(_pooled(y, library, axes, sizes, func == "min", sizes, True, device=device))
 
 
 def _mode(x: Any, library: Any, sizes: list[int]) -> Any:
-    """The most frequent element of each block."""
+    """The most frequent element of each block, and the least of several."""
+    if math.prod(sizes) > _COMPARED:
+        return _mode_by_sorting(x, library, sizes)
+    widths = [(0, -extent % size) for extent, size in zip(x.shape, sizes, strict=True)]
+    is_cut = any(after for _, after in widths)
+    wide = library.pad(x, widths, mode="constant", constant_values=0) if is_cut else x
+
+    def parts(array: Any) -> list[Any]:
+        """The first elements of all blocks, the second, and so on."""
+        starts = itertools.product(*map(range, sizes))
+        return [array[tuple(map(slice, start, array.shape, sizes))] for start in starts]
+
+    values = parts(wide)
+    counts = [library.ones(values[0].shape, dtype=np.uint8) for _ in values]
+    if is_cut:
+        there = library.pad(library.ones(x.shape, dtype=np.uint8), widths, mode="constant", constant_values=0)
+        counts = [own.copy() for own in parts(there)]
+    for (own, first), (other, second) in itertools.combinations(enumerate(values), 2):
+        # What is not there equals nothing.
+        same = (first == second) & (counts[own] > 0) & (counts[other] > 0) if is_cut else first == second
+        counts[own] = counts[own] + same
+        counts[other] = counts[other] + same
+    best, most = values[0], counts[0]
+    for value, count in zip(values[1:], counts[1:], strict=True):
+        wins = (count > most) | ((count == most) & (value < best))
+        best, most = library.where(wins, value, best), library.maximum(most, count)
+    return best.copy() if library is np else best
+
+
+def _mode_by_sorting(x: Any, library: Any, sizes: list[int]) -> Any:
+    """As `_mode`, for blocks with too many pairs of elements."""
     widths = [(0, -extent % size) for extent, size in zip(x.shape, sizes, strict=True)]
     split = [part for extent, size, (_, more) in zip(x.shape, sizes, widths, strict=True)
              for part in ((extent + more) // size, size)]
