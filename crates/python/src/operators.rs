@@ -191,6 +191,7 @@ pub(crate) enum Made {
     Indices(Tensor),
 }
 
+#[cfg(feature = "cuda")]
 impl Made {
     pub(crate) fn doubtful(&self) -> Option<&Tensor> {
         match self {

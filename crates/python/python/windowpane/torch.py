@@ -331,15 +331,10 @@ def _operator(name: str) -> Callable[..., Any]:
     return call
 
 
-class _OPS:
-    """The operators."""
-
-
 _define()
 # Operators with their gradients, for autograd.
 _FUNCTIONS: dict[str, Any] = {}
-for _name in _SCHEMAS:
-    setattr(_OPS, _name, staticmethod(_operator(_name)))
+_OPS: Any = type("_OPS", (), {name: staticmethod(_operator(name)) for name in _SCHEMAS})
 
 
 def _gradient(
