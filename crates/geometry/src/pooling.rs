@@ -101,8 +101,8 @@ pub enum Divisor {
     Valid,
     /// A fixed number, at least 1.
     Fixed(u32),
-    /// A fixed number, at least 1, by which sums of integers are divided towards zero, as SciPy's `uniform_filter` divides
-    /// them. For other numbers it is [`Fixed`](Self::Fixed).
+    /// A fixed number, at least 1, by which sums of integers are divided towards zero, as by SciPy's `uniform_filter`.
+    /// For other numbers it is [`Fixed`](Self::Fixed).
     Truncated(u32),
 }
 

@@ -1,12 +1,12 @@
 """Pooling and convolution with PyTorch's names, order and defaults, on arrays of any library.
 
-Arrays are channels first: a batch of samples, or one sample without the batch axis. On a CUDA device a batch of images or
-volumes may be channels last in memory, as PyTorch's `channels_last`, and results then are too. Importing `windowpane.torch`
-or `windowpane.jax` adds gradients.
+Arrays are channels first: a batch of samples, or one sample without the batch axis. On a CUDA device a batch of images
+or volumes may be channels last in memory, as PyTorch's `channels_last`, and results then are too. Importing
+`windowpane.torch` or `windowpane.jax` adds gradients.
 
-Work runs where `device` says (see `windowpane.devices()`). Without it, arrays on a CUDA device stay there; arrays in the
-memory of the CPU are pooled there, and convolutions and ranks of them run on the best device that computes with the type of
-their elements.
+Work runs where `device` says (see `windowpane.devices()`). Without it, arrays on a CUDA device stay there; arrays in
+the memory of the CPU are pooled there, and convolutions and ranks of them run on the best device that computes with the
+type of their elements.
 
 Beside PyTorch's functions there are `min_pool*`, `sum_pool*`, `median_pool*`, `adaptive_{min,sum,lp}_pool*` and
 `global_{max,min,avg,sum,lp}_pool*`, whose results keep the pooled axes with an extent of 1. `avg_pool1d` takes a
