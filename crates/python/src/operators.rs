@@ -215,6 +215,8 @@ fn compute(
     if let Some(gpu) = cuda::place(&inputs, name.as_deref())? {
         return gpu.compute(py, inputs, layout, alone, work);
     }
+    #[cfg(not(feature = "cuda"))]
+    let _ = layout;
     wait(py, move || {
         let device = device(name.as_deref(), inputs[0].dtype)?;
         let tensors: Vec<_> =
