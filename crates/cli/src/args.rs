@@ -97,7 +97,7 @@ pub(crate) struct PoolArgs {
     #[arg(long, conflicts_with_all = FITTED)]
     ceil: bool,
     /// Divisor of an average: padded (taps in the input or padding), valid (taps in the input) or a
-    /// number [default: padded]
+    /// number, before which `truncated:` truncates averages of integers [default: padded]
     #[arg(long, value_name = "padded|valid|[truncated:]N", value_parser = divisor)]
     divisor: Option<Divisor>,
     /// Memory layout: channels-last (N,…,C) or channels-first (N,C,…); also nhwc, nchw and so on

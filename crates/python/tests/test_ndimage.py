@@ -156,7 +156,7 @@ def test_averages_of_the_whole_range(dtype: str) -> None:
     limits = np.iinfo(dtype)
     x = np.random.default_rng(5).integers(limits.min, limits.max, (40, 330), dtype, endpoint=True)
     x[:, :40], x[:, 200:] = limits.min, limits.max
-    # Sums need 16 bits, a float32 and a float64.
+    # The longest windows have sums of more than 16 and of more than 24 bits.
     for size in (2, 31, (1, 255), (1, 257), (3, 300)):
         np.testing.assert_array_equal(W.uniform_filter(x, size), S.uniform_filter(x, size), err_msg=str(size))
     half = W.uniform_filter(x, 9, mode="constant", cval=0.5)

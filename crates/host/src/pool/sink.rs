@@ -133,14 +133,14 @@ impl<T: Poolable> Sink<f64> for Quotients<'_, T> {
             let divisor = self.divisors.of([d, h, w]);
             let parts = part.chunks(CHUNK).zip(to.chunks_mut(CHUNK));
             let truncates = self.divisors.divisor.truncates() && T::ROUNDOFF == 0.0;
-            parts.for_each(|(sums, y)| finish(sums, divisor, (self.power, truncates), y));
+            parts.for_each(|(sums, y)| finish(sums, divisor, self.power, truncates, y));
             (from, y, w) = (rest, others, end);
         }
     }
 }
 
-/// Stores sums, or their roots, or quotients, which are cut off if the flag is set.
-fn finish<T: Poolable>(sums: &[f64], divisor: f64, (power, truncates): (Power, bool), y: &mut [T]) {
+/// Stores quotients, which are truncated if asked, or the roots of sums.
+fn finish<T: Poolable>(sums: &[f64], divisor: f64, power: Power, truncates: bool, y: &mut [T]) {
     let mut numbers = [0.0; CHUNK];
     let numbers = &mut numbers[..sums.len()];
     in_vectors(

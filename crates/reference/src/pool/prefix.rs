@@ -36,16 +36,16 @@ use crate::Scalar;
 pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T> {
     check_input(pooling, x);
     let field = Field::of(pooling);
-    let (divisors, rule) = (divisors(pooling, divisor), divisor);
+    let divisors = divisors(pooling, divisor);
     let sums = sums(&field, x);
     let mut y = vec![T::ZERO; sums.len()];
     field.for_each_row(&mut y, |row, y| {
         let elements = row * field.row();
         let first = elements / field.lanes % divisors.len();
         let pixels = y.chunks_exact_mut(field.lanes).zip(sums[elements..].chunks(field.lanes));
-        for ((y, sums), &divisor) in pixels.zip(&divisors[first..]) {
+        for ((y, sums), count) in pixels.zip(&divisors[first..]) {
             for (y, sum) in y.iter_mut().zip(sums) {
-                *y = rounded(rule, sum / divisor);
+                *y = rounded(divisor, sum / count);
             }
         }
     });
