@@ -70,7 +70,9 @@ pub(in crate::conv) fn applies(
 
 /// The blocks that are considered, as `[block_m, block_n, block_k, ratio_m, ratio_n]`: the largest for products that fill
 /// them on every multiprocessor, the smallest for those of few rows or columns.
-const BLOCKS: [[u32; 5]; 13] = [
+const BLOCKS: [[u32; 5]; 15] = [
+    [128, 256, 16, 4, 2],
+    [128, 128, 16, 4, 2],
     [128, 128, 16, 2, 2],
     [128, 64, 16, 2, 2],
     [64, 128, 16, 2, 2],
@@ -151,20 +153,22 @@ fn shared_bytes(tile: &Tile, dtype: DType) -> usize {
     elements * tile.stages as usize * accumulator(dtype).size()
 }
 
-/// The speed of the mainloop, fitted to the times of 14 tiles for 48 layers on an H200. For each term a unit multiplies 16
-/// pairs per piece, and loads the factors of its pieces.
+/// The speed of the mainloop, fitted to the times of 16 tiles for 27 layers on an H100. For each term a unit multiplies 16
+/// pairs per piece, and loads the factors of its pieces. Units with many pieces use so many registers that only one of them
+/// is on each lane of a multiprocessor.
 fn mainloop(tile: &Tile, product: &Product, device: &Capabilities) -> Mainloop {
     let [k, ratio_m, ratio_n] = [tile.block_k, tile.ratio_m, tile.ratio_n].map(f64::from);
-    let products = 16.0 * ratio_m * ratio_n;
-    let share = products / (products + ratio_m + ratio_n + 13.5);
+    let pieces = ratio_m * ratio_n;
+    let products = 16.0 * pieces;
+    let share = products / (products + ratio_m + ratio_n + 13.0);
     let loads = LoadTimes { element: 0.043, vector: 0.14, of_rows: 1.9, of_taps: 1.25 };
     Mainloop {
         products: share * device.speeds.vector as f64,
         loads: product.loading(tile, loads),
-        step: 386.0 + 24.0 * k * ratio_m * ratio_n,
-        miss: 280.0,
-        store: 0.15,
+        step: 160.0 + 30.0 * k * (pieces + (pieces - 4.0).max(0.0)),
+        miss: 245.0,
+        store: 0.14,
         scattered: 0.66,
-        resident: 340,
+        resident: 312,
     }
 }
