@@ -6,7 +6,7 @@ use windowpane_geometry::{Activation, Convolution, DType, Precision};
 use super::common::arguments::Arguments;
 use super::common::epilogue::Epilogue;
 use super::common::split_k;
-use super::problem::{Pass, Request, in_layout, results, windows};
+use super::problem::{Pass, Request, Task, in_layout, results, windows};
 use super::select::Plan;
 use super::transposes::Transposes;
 use crate::cube::buffers::BufferError;
@@ -124,13 +124,14 @@ impl Operands<'_> {
 /// The launch is asynchronous; errors on the device are reported by the call that reads the result. A weight or bias
 /// gradient over no windows is an error: no kernel would write its result, and the caller must fill it with zeros.
 pub fn launch(
-    Target { client, device }: Target<'_>,
+    target: Target<'_>,
     conv: &Convolution,
     dtype: DType,
     precision: Precision,
     plan: &Plan,
     operands: Operands<'_>,
 ) -> Result<(), PlanError> {
+    let Target { client, device } = target;
     let request = Request { pass: operands.pass(), dtype, precision };
     plan.check(conv, request, device)?;
     operands.check(conv, dtype, device)?;
@@ -141,14 +142,11 @@ pub fn launch(
         return Err(PlanError::NoWindows);
     }
     let (factors, out, epilogue) = operands.parts();
-    let target = Target { client, device };
     let transposes = Transposes::new(conv, plan.layout, request.pass);
     let tensors = transposes.before(target, dtype, factors, epilogue.residual, out);
     let arguments = Arguments {
         client,
-        device,
-        conv: &in_layout(conv, request.pass, plan.layout),
-        request,
+        task: Task { conv: &in_layout(conv, request.pass, plan.layout), request, device },
         units: plan.units,
         contiguous: plan.contiguous,
         splits: plan.splits,
@@ -168,7 +166,8 @@ pub fn launch(
 
 /// Launches the plan's kernel, and the addition of its parts if sums are split.
 fn compute(plan: &Plan, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-    let Arguments { client, device, conv, request: Request { pass, dtype, .. }, .. } = *arguments;
+    let Arguments { client, task, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, device } = task;
     if !plan.cuts() {
         return plan.launch(arguments);
     }

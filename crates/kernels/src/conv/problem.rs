@@ -18,6 +18,14 @@ pub struct Request {
     pub precision: Precision,
 }
 
+/// A problem on a device: what every part of a kernel needs to know.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Task<'a> {
+    pub(super) conv: &'a Convolution,
+    pub(super) request: Request,
+    pub(super) device: &'a Capabilities,
+}
+
 /// The problem as a kernel computes it, with its tensors in this layout. A weight gradient whose taps are contiguous gets
 /// contiguous channels instead, because it is computed from channels-last pixels. Filters that are read keep their layout.
 ///
@@ -71,7 +79,7 @@ pub(super) fn windows(conv: &Convolution) -> usize {
 }
 
 /// The fragment for a request's products, if the device has matrix units for them, and the units of a plane.
-pub(super) fn fragment(request: Request, device: &Capabilities) -> Option<(Fragment, u32)> {
+pub(super) fn fragment(Task { request, device, .. }: Task<'_>) -> Option<(Fragment, u32)> {
     let Fragments { f16, bf16, tf32 } = device.matrix;
     let fragment = match (request.dtype, request.precision) {
         (DType::F16, Precision::Strict) => f16,
@@ -83,12 +91,8 @@ pub(super) fn fragment(request: Request, device: &Capabilities) -> Option<(Fragm
 }
 
 /// Rejects problems that no kernel can compute, whatever its configuration.
-pub(super) fn check(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), PlanError> {
-    let Request { dtype, precision, .. } = request;
+pub(super) fn check(task: Task<'_>) -> Result<(), PlanError> {
+    let Task { conv, request: Request { dtype, precision, .. }, device } = task;
     if !dtype.is_float() {
         return Err(PlanError::FloatsOnly { operator: "convolution", dtype });
     }
@@ -96,7 +100,7 @@ pub(super) fn check(
         if dtype != DType::F32 {
             return Err(PlanError::Tf32OfOther { dtype });
         }
-        if fragment(request, device).is_none() {
+        if fragment(task).is_none() {
             return Err(PlanError::NoTf32);
         }
     }

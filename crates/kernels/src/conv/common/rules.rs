@@ -5,7 +5,7 @@
 use windowpane_geometry::{Convolution, DType, Tile, Tiling};
 
 use crate::conv::common::gather::phases;
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::{Pass, Task};
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
 use crate::error::PlanError;
@@ -100,10 +100,9 @@ pub(in crate::conv) fn registers(
 /// Rejects a register tile that does not fit in registers, or whose lanes the device cannot load.
 pub(in crate::conv) fn check_registers(
     [rows, vectors, lanes]: [u32; 3],
-    request: Request,
-    device: &Capabilities,
+    task: Task<'_>,
 ) -> Result<(), PlanError> {
-    check_lanes(lanes, widest_vector(request.dtype, device))?;
+    check_lanes(lanes, widest_vector(task.request.dtype, task.device))?;
     check_sums(rows, vectors, MOST_SUMS)
 }
 

@@ -10,8 +10,7 @@ use crate::conv::common::rules::{
     MOST_ROWS, check_neighbours, check_registers, has_few_phases, register_tile, registers,
     widest_register,
 };
-use crate::conv::problem::{Pass, Request};
-use crate::device::Capabilities;
+use crate::conv::problem::{Pass, Task};
 use crate::error::{NotApplicable, PlanError, require};
 
 /// The name of the kernel.
@@ -31,11 +30,8 @@ pub struct Config {
 impl Config {
     /// As many rows by vectors of accumulators as fit in a processor's registers, together with the weights of one term
     /// and the value that they are multiplied by.
-    pub(in crate::conv) fn new(
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Self {
+    pub(in crate::conv) fn new(task: Task<'_>) -> Self {
+        let Task { conv, request, device } = task;
         let columns = columns(conv, request.pass);
         let lanes = (widest_register(request.dtype, device) as usize).min(match request.pass {
             // The vectors of the output gradient are loaded in its original layout.
@@ -59,15 +55,10 @@ impl Config {
         Ok(Self { rows, vectors, lanes })
     }
 
-    pub(super) fn validate(
-        self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        check_registers([self.rows, self.vectors, self.lanes], request, device)?;
-        match request.pass {
-            Pass::Filter => check_neighbours(self.lanes, contiguous_filters(conv)),
+    pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
+        check_registers([self.rows, self.vectors, self.lanes], task)?;
+        match task.request.pass {
+            Pass::Filter => check_neighbours(self.lanes, contiguous_filters(task.conv)),
             _ => Ok(()),
         }
     }
@@ -85,11 +76,8 @@ pub(super) fn packing(conv: &Convolution, pass: Pass, lanes: usize) -> Packing {
 }
 
 /// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), NotApplicable> {
+pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+    let Task { conv, request, device } = task;
     require(device.cores.is_some(), "it is for processors")?;
     require(request.precision == Precision::Strict, "it does not round to tf32")?;
     match request.pass {

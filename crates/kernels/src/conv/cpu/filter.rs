@@ -19,7 +19,7 @@ use windowpane_geometry::{AXES, DType};
 use super::config::Config;
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
-use crate::conv::problem::{Pass, results};
+use crate::conv::problem::{Pass, Request, Task, results};
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::{accumulator, elem, round};
 use crate::cube::registers::{Registers, zeros};
@@ -75,8 +75,8 @@ fn steps(sample: usize, channel: usize, space: [usize; AXES]) -> StepsLaunch {
 
 /// Launches the weight gradient.
 pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Arguments { client, conv, units, stored, .. } = *arguments;
-    let dtype = arguments.request.dtype;
+    let Arguments { client, units, stored, .. } = *arguments;
+    let Task { conv, request: Request { dtype, .. }, .. } = arguments.task;
     let ([x, dy], dw) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
     let (filter, layout) = (conv.filter(), conv.layout());

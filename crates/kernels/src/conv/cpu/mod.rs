@@ -20,9 +20,8 @@ use crate::conv::common::epilogue::EpilogueForm;
 use crate::conv::common::gather::{Gather, GatherForm, columns};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::independent_units;
-use crate::conv::problem::{Pass, Request, operands, results};
+use crate::conv::problem::{Pass, Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
-use crate::device::Capabilities;
 use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
@@ -58,24 +57,19 @@ impl Kernel for Config {
         Some(self.as_tile())
     }
 
-    fn check(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        self.validate(conv, request, device)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        self.validate(task)
     }
 
-    fn units(&self, _: &Convolution, _: Request, device: &Capabilities) -> u32 {
-        independent_units(device.units_per_cube, device)
+    fn units(&self, task: Task<'_>) -> u32 {
+        independent_units(task.device.units_per_cube, task.device)
     }
 
-    fn splits(&self, _: &Convolution, _: Request, _: &Capabilities) -> usize {
+    fn splits(&self, _: Task<'_>) -> usize {
         1
     }
 
-    fn most_splits(&self, _: &Convolution, _: Request, _: &Capabilities) -> usize {
+    fn most_splits(&self, _: Task<'_>) -> usize {
         1
     }
 
@@ -87,18 +81,12 @@ impl Kernel for Config {
         }
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        _: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        cost::seconds(*self, conv, request, device)
+    fn seconds(&self, task: Task<'_>, _: usize) -> f64 {
+        cost::seconds(*self, task)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        match arguments.request.pass {
+        match arguments.task.request.pass {
             Pass::Filter => filter::launch(arguments, *self),
             _ => launch(arguments, *self),
         }
@@ -108,9 +96,8 @@ impl Kernel for Config {
 
 /// Launches the forward pass or the data gradient.
 fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Arguments { client, conv, epilogue, .. } = *arguments;
-    let units = arguments.units;
-    let Request { pass, dtype, .. } = arguments.request;
+    let Arguments { client, units, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, w], out) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
     let packing = packing(conv, pass, lanes);

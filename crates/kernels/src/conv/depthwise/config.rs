@@ -10,7 +10,7 @@ use crate::conv::common::rules::{
     MOST_ROWS, check_neighbours, check_registers, check_sums, has_few_phases, has_few_taps,
     register_tile, registers, widest_vector,
 };
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::{Pass, Task};
 use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, require};
 
@@ -33,11 +33,8 @@ pub struct Config {
 impl Config {
     /// On a processor, as many rows as leave enough registers for the weights of a row of taps. On a GPU, as many as
     /// divide a line well, and two lines where these have most of their pixels in common.
-    pub(in crate::conv) fn new(
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Self {
+    pub(in crate::conv) fn new(task: Task<'_>) -> Self {
+        let Task { conv, request, device } = task;
         let widest = widest_vector(request.dtype, device);
         let lanes: u32 = 1 << neighbours(conv).trailing_zeros().min(widest.ilog2());
         if request.pass == Pass::Filter {
@@ -62,7 +59,7 @@ impl Config {
                 let few = lanes.min(ROLLING_LANES);
                 let lines = lines(conv, rows, few, results(height), device);
                 let rolling = Self { rows: rows as u32, lines, lanes: few };
-                if rolls(conv, request, rolling, device) {
+                if rolls(task, rolling) {
                     return rolling;
                 }
                 let held = 3 * rows + taps - 1;
@@ -90,21 +87,17 @@ impl Config {
         Ok(Self { rows, lines, lanes })
     }
 
-    pub(super) fn validate(
-        self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
+    pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
+        let Task { conv, request, .. } = task;
         if request.pass == Pass::Filter {
             let taps = conv.grid().axes()[AXES - 1].kernel() as u32;
-            check_registers([self.rows, 1, self.lanes], request, device)?;
+            check_registers([self.rows, 1, self.lanes], task)?;
             check_sums(self.lines, taps.saturating_mul(self.lanes), MOST_FILTER_REGISTERS)?;
-        } else if rolls(conv, request, self, device) {
-            check_registers([self.rows, 1, self.lanes], request, device)?;
+        } else if rolls(task, self) {
+            check_registers([self.rows, 1, self.lanes], task)?;
             check_sums(self.lines, 1, MOST_LINES as u32)?;
         } else {
-            check_registers([self.rows, self.lines, self.lanes], request, device)?;
+            check_registers([self.rows, self.lines, self.lanes], task)?;
         }
         check_neighbours(self.lanes, neighbours(conv))
     }
@@ -173,11 +166,8 @@ fn rows(line: usize, taps: usize) -> usize {
 const MOST_FILTER_REGISTERS: u32 = 160;
 
 /// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), NotApplicable> {
+pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+    let Task { conv, request, device } = task;
     let one_each =
         conv.filter().channels() == 1 && conv.filter().count() == conv.input().channels();
     require(one_each, "there is not one filter of one channel for each channel")?;

@@ -28,11 +28,10 @@ use crate::conv::common::gather::{
 };
 use crate::conv::common::run::{Run, pixels_of};
 use crate::conv::common::split_k;
-use crate::conv::problem::{Pass, Request, results};
+use crate::conv::problem::{Pass, Request, Task, results};
 use crate::cube::convert::{accumulator, elem, round};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::grid;
-use crate::device::Capabilities;
 
 /// The units of a cube. There are few, because each uses many registers.
 pub(super) const UNITS: u32 = 128;
@@ -92,12 +91,8 @@ impl Blocks {
 }
 
 /// The number of parts that the windows are split into.
-pub(super) fn splits(
-    conv: &Convolution,
-    config: Config,
-    units: u32,
-    device: &Capabilities,
-) -> usize {
+pub(super) fn splits(task: Task<'_>, config: Config, units: u32) -> usize {
+    let Task { conv, device, .. } = task;
     let blocks = Blocks::new(conv, config, units);
     let cubes = device.multiprocessors.map_or(CUBES, |all| all as usize * CUBES_EACH);
     let worth = blocks.runs / (blocks.strips(units).max(1) * LEAST_RUNS);
@@ -108,27 +103,21 @@ pub(super) fn splits(
 const RUN: f64 = 480.0;
 
 /// The estimated seconds.
-pub(super) fn seconds(
-    config: Config,
-    conv: &Convolution,
-    request: Request,
-    [units, splits]: [usize; 2],
-    device: &Capabilities,
-) -> f64 {
-    let blocks = Blocks::new(conv, config, units as u32);
+pub(super) fn seconds(config: Config, task: Task<'_>, units: u32, splits: usize) -> f64 {
+    let Task { conv, device, .. } = task;
+    let blocks = Blocks::new(conv, config, units);
     let along = Run::new(config.rows, &Sweep::forward(&conv.grid().axes()[AXES - 1]));
     let loaded = f64::from(along.pixels().1 + along.rows);
     let products = f64::from(config.lines * along.rows * along.taps * config.lanes);
     let run = PIXEL * loaded + PRODUCT * products;
     let cubes = blocks.cubes() * splits;
-    let strips = blocks.strips(units as u32).max(1);
+    let strips = blocks.strips(units).max(1);
     let runs = blocks.runs.div_ceil(splits).div_ceil(strips) as f64;
     let multiprocessors = device.multiprocessor_count();
     let most = (cubes as f64).max(multiprocessors as f64);
     let waves = cubes.div_ceil(multiprocessors * CUBES_EACH) as f64;
     let waiting = waves * runs * (run + RUN);
-    device.launching(1)
-        + with_tensors(most * units as f64 * runs * run, waiting, conv, request, device)
+    device.launching(1) + with_tensors(most * f64::from(units) * runs * run, waiting, task)
 }
 
 /// The compile-time options of the kernel.
@@ -179,8 +168,8 @@ struct FilterArgs {
 
 /// Launches the weight gradient.
 pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Arguments { client, conv, units, splits, stored, .. } = *arguments;
-    let dtype = arguments.request.dtype;
+    let Arguments { client, units, splits, stored, .. } = *arguments;
+    let Task { conv, request: Request { dtype, .. }, .. } = arguments.task;
     let ([x, dy], dw) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
     let blocks = Blocks::new(conv, config, units);

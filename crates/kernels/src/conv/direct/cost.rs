@@ -1,12 +1,11 @@
 //! Estimates the time from the instructions of all units, and from the latency of one unit's loads, each of which waits
 //! for the one before.
 
-use windowpane_geometry::{Convolution, Layout};
+use windowpane_geometry::Layout;
 
 use crate::conv::common::cost;
 use crate::conv::common::gather::{inner, weight_steps};
-use crate::conv::problem::{Pass, Request, results, windows};
-use crate::device::Capabilities;
+use crate::conv::problem::{Pass, Task, results, windows};
 
 /// The cycles from one term of a unit's sum to the next, and the instructions of a term.
 const LATENCY: f64 = 55.0;
@@ -20,12 +19,8 @@ const ELEMENT: f64 = 50.0;
 const SECTOR: f64 = 2.0;
 const SECTOR_BYTES: usize = 32;
 
-pub(super) fn seconds(
-    conv: &Convolution,
-    request: Request,
-    splits: usize,
-    device: &Capabilities,
-) -> f64 {
+pub(super) fn seconds(task: Task<'_>, splits: usize) -> f64 {
+    let Task { conv, request, device } = task;
     let pass = request.pass;
     let (taps, terms) = match pass {
         Pass::Forward | Pass::Data => {

@@ -17,11 +17,10 @@ use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::independent_units;
 use crate::conv::common::tensor::{Order, filter_args, tensor_args};
-use crate::conv::problem::{Pass, Request, operands, results, windows};
+use crate::conv::problem::{Pass, Request, Task, operands, results, windows};
 use crate::cube::axis::{AxisForm, axis_args};
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
-use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, require};
 
 mod cost;
@@ -44,26 +43,20 @@ impl Kernel for Config {
         None
     }
 
-    fn check(&self, _: &Convolution, _: Request, _: &Capabilities) -> Result<(), PlanError> {
+    fn check(&self, _: Task<'_>) -> Result<(), PlanError> {
         Ok(())
     }
 
-    fn units(&self, _: &Convolution, _: Request, device: &Capabilities) -> u32 {
-        independent_units(UNITS, device)
+    fn units(&self, task: Task<'_>) -> u32 {
+        independent_units(UNITS, task.device)
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        splits: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        cost::seconds(conv, request, splits, device)
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
+        cost::seconds(task, splits)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        match arguments.request.pass {
+        match arguments.task.request.pass {
             Pass::Bias => Err(PlanError::Foreign),
             _ => launch(arguments),
         }
@@ -105,8 +98,8 @@ fn problem_args(conv: &Convolution, elements: usize, splits: usize) -> ProblemLa
 }
 
 fn launch(arguments: &Arguments<'_>) -> Result<(), PlanError> {
-    let Arguments { client, conv, splits, stored, .. } = *arguments;
-    let Request { pass, dtype, .. } = arguments.request;
+    let Arguments { client, splits, stored, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, b], out) = (arguments.operands, arguments.out);
     // This kernel does its own bf16 rounding on every device.
     let epilogue = Epilogue { rounds: false, ..arguments.epilogue };

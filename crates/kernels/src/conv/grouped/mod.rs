@@ -24,10 +24,9 @@ use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
 use crate::conv::common::rules::{check_registers, independent_units};
 use crate::conv::common::run::{Run, RunArgsLaunch};
-use crate::conv::problem::{Pass, Request, operands, results};
+use crate::conv::problem::{Pass, Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
-use crate::device::Capabilities;
 use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
@@ -79,17 +78,12 @@ impl Kernel for Config {
         Some(self.as_tile())
     }
 
-    fn check(
-        &self,
-        _: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        check_registers([self.rows, 1, config::LANES], request, device)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        check_registers([self.rows, 1, config::LANES], task)
     }
 
-    fn units(&self, _: &Convolution, _: Request, device: &Capabilities) -> u32 {
-        independent_units(UNITS, device)
+    fn units(&self, task: Task<'_>) -> u32 {
+        independent_units(UNITS, task.device)
     }
 
     /// The packed filters.
@@ -97,14 +91,8 @@ impl Kernel for Config {
         packing(conv, request.pass).bytes(request.dtype)
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        _: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        cost::seconds(*self, conv, request, device)
+    fn seconds(&self, task: Task<'_>, _: usize) -> f64 {
+        cost::seconds(*self, task)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
@@ -115,8 +103,8 @@ impl Kernel for Config {
 
 /// Launches the forward pass or the data gradient.
 fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Arguments { client, conv, epilogue, .. } = *arguments;
-    let Request { pass, dtype, .. } = arguments.request;
+    let Arguments { client, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, w], out) = (arguments.operands, arguments.out);
     let packing = packing(conv, pass);
     let packed = packing.pack(arguments, w);

@@ -26,15 +26,14 @@
 //! A structural zero times Inf gives NaN, so NaN results are recomputed term by term from memory.
 
 use cubecl::prelude::*;
-use windowpane_geometry::{Convolution, Tile};
+use windowpane_geometry::Tile;
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather::{Gather, weight_steps};
 use crate::conv::common::kernel::Kernel;
-use crate::conv::problem::{Request, operands, results};
+use crate::conv::problem::{Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
-use crate::device::Capabilities;
 use crate::error::PlanError;
 
 mod block;
@@ -57,31 +56,20 @@ impl Kernel for Config {
         Some(self.as_tile())
     }
 
-    fn check(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        self.validate(conv, request, device)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        self.validate(task)
     }
 
-    fn units(&self, conv: &Convolution, request: Request, _: &Capabilities) -> u32 {
-        self.planes(conv, request.pass).saturating_mul(PLANE)
+    fn units(&self, task: Task<'_>) -> u32 {
+        self.planes(task.conv, task.request.pass).saturating_mul(PLANE)
     }
 
     fn fixes_units(&self) -> bool {
         true
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        _: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        cost::seconds(*self, conv, request, device)
+    fn seconds(&self, task: Task<'_>, _: usize) -> f64 {
+        cost::seconds(*self, task)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
@@ -92,8 +80,8 @@ impl Kernel for Config {
 
 /// Launches the forward pass or the data gradient.
 fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Arguments { client, conv, epilogue, .. } = *arguments;
-    let Request { pass, dtype, .. } = arguments.request;
+    let Arguments { client, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, w], out) = (arguments.operands, arguments.out);
     let (tile, lanes) = (config.as_tile(), config.elems_per_thread as usize);
     let chunks = conv.input().channels() / CHUNK as usize;

@@ -5,19 +5,15 @@ use windowpane_geometry::{Convolution, Tile};
 use crate::conv::common::gather::{Gather, columns};
 use crate::conv::common::rules::MOST_CUBES;
 use crate::conv::common::split_k;
-use crate::conv::problem::{Pass, Request};
-use crate::device::Capabilities;
+use crate::conv::problem::{Pass, Task};
 use crate::error::{NotApplicable, PlanError, require};
 
 /// The number of lines in the smallest block that a plan starts with.
 const LINES: usize = 64;
 
 /// Whether a GPU can compute a problem as a matrix product.
-pub(in crate::conv) fn applies(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), NotApplicable> {
+pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+    let Task { conv, request, device } = task;
     // On a processor, barriers cost more than shared blocks save.
     require(device.cores.is_none(), "it is for GPUs")?;
     require(request.pass != Pass::Bias, "the gradient of the bias has no products")?;
@@ -47,16 +43,11 @@ pub(in crate::conv) fn longest_product(conv: &Convolution, pass: Pass) -> (usize
 }
 
 /// Rejects a tile that needs more blocks of lines than a launch can have cubes.
-pub(in crate::conv) fn check_cubes(
-    tile: &Tile,
-    conv: &Convolution,
-    pass: Pass,
-    device: &Capabilities,
-) -> Result<(), PlanError> {
-    let cubes = line_blocks(conv, pass, tile.block_m as usize);
-    match cubes <= device.cubes as usize {
+pub(in crate::conv) fn check_cubes(tile: &Tile, task: Task<'_>) -> Result<(), PlanError> {
+    let cubes = line_blocks(task.conv, task.request.pass, tile.block_m as usize);
+    match cubes <= task.device.cubes as usize {
         true => Ok(()),
-        false => Err(PlanError::Cubes { cubes, limit: device.cubes }),
+        false => Err(PlanError::Cubes { cubes, limit: task.device.cubes }),
     }
 }
 

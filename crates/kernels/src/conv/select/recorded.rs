@@ -73,7 +73,7 @@ fn tiles_are_nearly_always_the_fastest() {
                 ..PlanOptions::default()
             };
             let plan = Plan::new(&conv, request, options, device).ok()?;
-            Some(plan.seconds(&conv, request, device))
+            Some(plan.seconds(Task { conv: &conv, request, device }))
         };
         // Beside resident columns, which are newer than the times, fewer stages fit than some of the tiles had.
         let chosen = layer.times().filter_map(|(tile, _)| Some((seconds(tile)?, tile)));

@@ -598,7 +598,7 @@ fn any_problem_has_an_estimate() {
                     }) {
                         let request = Request { pass, ..request };
                         let Ok(plan) = plan(&conv, request, &device) else { continue };
-                        let seconds = plan.seconds(&conv, request, &device);
+                        let seconds = plan.seconds(Task { conv: &conv, request, device: &device });
                         assert!(seconds.is_finite() && seconds > 0.0, "{seconds}: {plan:?}");
                         planned += 1;
                     }

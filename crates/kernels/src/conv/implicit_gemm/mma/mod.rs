@@ -31,16 +31,15 @@
 
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
-use windowpane_geometry::{Convolution, Precision, Tile};
+use windowpane_geometry::{Precision, Tile};
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::kernel::Kernel;
 use crate::conv::implicit_gemm::blocks::launch_of;
 use crate::conv::implicit_gemm::rules::{check_cubes, most_splits};
-use crate::conv::problem::{Request, fragment, operands, results};
+use crate::conv::problem::{Request, Task, fragment, operands, results};
 use crate::cube::convert::{accumulator, elem};
-use crate::device::Capabilities;
 use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
@@ -55,20 +54,15 @@ impl Kernel for Config {
         Some(self.tile)
     }
 
-    fn check(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        if fragment(request, device).is_some_and(|own| own != (self.fragment, self.plane)) {
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        if fragment(task).is_some_and(|own| own != (self.fragment, self.plane)) {
             return Err(PlanError::Foreign);
         }
-        config::check(&self.tile, request, device)?;
-        check_cubes(&self.tile, conv, request.pass, device)
+        config::check(&self.tile, task)?;
+        check_cubes(&self.tile, task)
     }
 
-    fn units(&self, _: &Convolution, _: Request, _: &Capabilities) -> u32 {
+    fn units(&self, _: Task<'_>) -> u32 {
         form::units(&self.tile, self.fragment, self.plane)
     }
 
@@ -76,22 +70,16 @@ impl Kernel for Config {
         true
     }
 
-    fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
-        config::search(conv, request, device).splits(&self.tile)
+    fn splits(&self, task: Task<'_>) -> usize {
+        config::search(task).splits(&self.tile)
     }
 
-    fn most_splits(&self, conv: &Convolution, request: Request, _: &Capabilities) -> usize {
-        most_splits(conv, request.pass)
+    fn most_splits(&self, task: Task<'_>) -> usize {
+        most_splits(task.conv, task.request.pass)
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        splits: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        config::search(conv, request, device).seconds(&self.tile, splits)
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
+        config::search(task).seconds(&self.tile, splits)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
@@ -102,17 +90,17 @@ impl Kernel for Config {
 
 /// Launches a pass.
 fn launch(arguments: &Arguments<'_>, Config { tile, fragment, plane }: Config) {
-    let Arguments { client, conv, splits, stored, epilogue, .. } = *arguments;
-    let Request { pass, dtype, precision } = arguments.request;
+    let Arguments { client, splits, stored, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, precision }, .. } = arguments.task;
     let ([a, b], out) = (arguments.operands, arguments.out);
     let form = Form {
         tile,
         fragment,
         plane,
-        product: config::product(conv, arguments.request, &tile, epilogue.form(stored)),
+        product: config::product(conv, arguments.task.request, &tile, epilogue.form(stored)),
         tf32: precision == Precision::Tf32,
         gap: gap(dtype.size()),
-        strip: strip(&tile, fragment, plane, dtype, arguments.device.shared_bytes),
+        strip: strip(&tile, fragment, plane, dtype, arguments.task.device.shared_bytes),
     };
     let factor = match precision {
         Precision::Tf32 => ElemType::Float(FloatKind::TF32),

@@ -23,16 +23,15 @@
 //! conflicts. Neighbouring units are arranged in groups of 4 by 8, so that together they read few vectors.
 
 use cubecl::prelude::*;
-use windowpane_geometry::{Convolution, Tile};
+use windowpane_geometry::Tile;
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::kernel::Kernel;
 use crate::conv::implicit_gemm::blocks::launch_of;
 use crate::conv::implicit_gemm::rules::{check_cubes, most_splits};
-use crate::conv::problem::{Request, operands, results};
+use crate::conv::problem::{Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
-use crate::device::Capabilities;
 use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
@@ -47,17 +46,12 @@ impl Kernel for Config {
         Some(self.tile)
     }
 
-    fn check(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        config::check(&self.tile, request, device)?;
-        check_cubes(&self.tile, conv, request.pass, device)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        config::check(&self.tile, task)?;
+        check_cubes(&self.tile, task)
     }
 
-    fn units(&self, _: &Convolution, _: Request, _: &Capabilities) -> u32 {
+    fn units(&self, _: Task<'_>) -> u32 {
         config::units(&self.tile)
     }
 
@@ -65,22 +59,16 @@ impl Kernel for Config {
         true
     }
 
-    fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
-        config::search(conv, request, device).splits(&self.tile)
+    fn splits(&self, task: Task<'_>) -> usize {
+        config::search(task).splits(&self.tile)
     }
 
-    fn most_splits(&self, conv: &Convolution, request: Request, _: &Capabilities) -> usize {
-        most_splits(conv, request.pass)
+    fn most_splits(&self, task: Task<'_>) -> usize {
+        most_splits(task.conv, task.request.pass)
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        splits: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        config::search(conv, request, device).seconds(&self.tile, splits)
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
+        config::search(task).seconds(&self.tile, splits)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
@@ -91,10 +79,10 @@ impl Kernel for Config {
 
 /// Launches a pass.
 fn launch(arguments: &Arguments<'_>, Config { tile }: Config) {
-    let Arguments { client, conv, splits, stored, epilogue, .. } = *arguments;
-    let Request { pass, dtype, .. } = arguments.request;
+    let Arguments { client, splits, stored, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, b], out) = (arguments.operands, arguments.out);
-    let product = config::product(conv, arguments.request, &tile, epilogue.form(stored));
+    let product = config::product(conv, arguments.task.request, &tile, epilogue.form(stored));
     let form = Form { tile, product };
     let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
     let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);

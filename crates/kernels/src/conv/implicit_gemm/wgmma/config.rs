@@ -12,7 +12,7 @@ use super::walk::Walk;
 use crate::conv::common::rules::check_number;
 use crate::conv::common::split_k;
 use crate::conv::implicit_gemm::rules;
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::{Pass, Request, Task};
 use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, require};
 
@@ -52,12 +52,8 @@ pub struct Config {
 
 impl Config {
     /// The configuration with the lowest estimated cost.
-    pub(in crate::conv) fn new(
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Option<Self> {
-        tile(conv, request, device).map(Self::from)
+    pub(in crate::conv) fn new(task: Task<'_>) -> Option<Self> {
+        tile(task).map(Self::from)
     }
 
     pub(super) fn as_tile(self) -> Tile {
@@ -89,13 +85,10 @@ impl fmt::Display for Config {
 }
 
 /// Whether the kernel can compute a problem on a device: the copy engine's maps must be able to describe it.
-pub(in crate::conv) fn applies(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), NotApplicable> {
+pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+    let Task { conv, request, device } = task;
     require(device.wgmma, "the device has no warpgroup products (wgmma)")?;
-    rules::applies(conv, request, device)?;
+    rules::applies(task)?;
     let product = Product::new(conv, request).ok_or(NotApplicable(
         "the tensor copy engine cannot read the operands, or sums are short",
     ))?;
@@ -105,7 +98,8 @@ pub(in crate::conv) fn applies(
     )
 }
 
-fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
+fn tile(task: Task<'_>) -> Option<Tile> {
+    let Task { conv, request, device } = task;
     let product = Product::new(conv, request)?;
     let mut best: Option<(f64, Tile)> = None;
     // Among tiles of equal cost the first one wins: with more rows fewer bytes are loaded, and the clock is higher.
@@ -132,12 +126,8 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
 }
 
 /// The number of parts of each sum with the lowest cost.
-pub(in crate::conv) fn splits(
-    conv: &Convolution,
-    request: Request,
-    tile: &Tile,
-    device: &Capabilities,
-) -> usize {
+pub(in crate::conv) fn splits(task: Task<'_>, tile: &Tile) -> usize {
+    let Task { conv, request, device } = task;
     Product::new(conv, request).map_or(1, |product| cheapest_splits(&product, tile, device))
 }
 
@@ -251,12 +241,8 @@ fn worthwhile_splits(product: &Product, tile: &Tile, device: &Capabilities) -> u
 }
 
 /// The largest number of parts that the kernel supports.
-pub(in crate::conv) fn most_splits(
-    conv: &Convolution,
-    request: Request,
-    tile: &Tile,
-    device: &Capabilities,
-) -> usize {
+pub(in crate::conv) fn most_splits(task: Task<'_>, tile: &Tile) -> usize {
+    let Task { conv, request, device } = task;
     let product = Product::new(conv, request);
     product.map_or(1, |product| most_parts(&product, tile, device))
 }
@@ -281,12 +267,8 @@ fn longest(product: &Product, tile: &Tile) -> usize {
 }
 
 /// Rejects a tile that the kernel cannot be compiled for.
-pub(in crate::conv) fn check(
-    tile: &Tile,
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), PlanError> {
+pub(in crate::conv) fn check(tile: &Tile, task: Task<'_>) -> Result<(), PlanError> {
+    let Task { conv, request, device } = task;
     match Product::new(conv, request) {
         Some(product) => check_tile(tile, &product, device),
         None => Err(PlanError::Foreign),

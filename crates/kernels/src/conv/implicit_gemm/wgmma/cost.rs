@@ -1,13 +1,13 @@
 //! Estimates the cycles of tiles, by which the tile is chosen, and the seconds of all launches of a pass.
 
-use windowpane_geometry::{AXES, Convolution, Tile};
+use windowpane_geometry::{AXES, Tile};
 
 use super::config::cubes;
 use super::product::Product;
 use super::tile::{CHUNK, CHUNK_BYTES, LINE, products, whole};
 use super::walk::Walk;
 use crate::conv::common::cost;
-use crate::conv::problem::{Pass, Request, operands};
+use crate::conv::problem::{Pass, Task, operands};
 use crate::device::Capabilities;
 
 /// The multiply-adds of 16-bit factors that a multiprocessor's matrix units complete per cycle.
@@ -48,13 +48,8 @@ const CYCLES_PER_PARTIAL_LINE: f64 = 2.0;
 const CYCLES_PER_REPACKED_LINE: f64 = 4.0;
 
 /// The estimated seconds of a pass, with the launches that repack operands and recompute results.
-pub(super) fn seconds(
-    conv: &Convolution,
-    request: Request,
-    tile: &Tile,
-    splits: usize,
-    device: &Capabilities,
-) -> f64 {
+pub(super) fn seconds(task: Task<'_>, tile: &Tile, splits: usize) -> f64 {
+    let Task { conv, request, device } = task;
     let Some(product) = Product::new(conv, request) else { return f64::INFINITY };
     let walks = product.walks(tile).count();
     let mut multiplying = cost::START * walks as f64 + single_results(&product, device);
@@ -62,7 +57,7 @@ pub(super) fn seconds(
         multiplying += tiles_cycles(&product, &walk, tile, splits, device);
         multiplying += slow_lines(&product, &walk, tile, splits, device);
     }
-    let (repacking, repacks) = repacking(&product, conv, request, device);
+    let (repacking, repacks) = repacking(&product, task);
     let [image, flat] = cost::read(conv, request.pass);
     let image = if product.repacks_image() { product.image_elements() } else { image };
     let flat = if product.packed { product.flat_elements() } else { flat };
@@ -74,12 +69,8 @@ pub(super) fn seconds(
 }
 
 /// The seconds of repacking operands, without their launches, and the number of these.
-fn repacking(
-    product: &Product,
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> (f64, usize) {
+fn repacking(product: &Product, task: Task<'_>) -> (f64, usize) {
+    let Task { conv, request, device } = task;
     let (mut seconds, mut launches) = (0.0, 0);
     let [source, _] = operands(conv, request.pass);
     let image = source * request.dtype.size() + product.image_elements() * product.size;

@@ -77,9 +77,8 @@ use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather::Gather;
 use crate::conv::common::kernel::Kernel;
-use crate::conv::problem::{Pass, Request, results};
+use crate::conv::problem::{Pass, Request, Task, results};
 use crate::cube::convert::elem;
-use crate::device::Capabilities;
 use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
@@ -102,16 +101,11 @@ impl Kernel for Config {
         Some(self.as_tile())
     }
 
-    fn check(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        config::check(&self.as_tile(), conv, request, device)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        config::check(&self.as_tile(), task)
     }
 
-    fn units(&self, _: &Convolution, _: Request, _: &Capabilities) -> u32 {
+    fn units(&self, _: Task<'_>) -> u32 {
         tile::units(&self.as_tile())
     }
 
@@ -119,12 +113,12 @@ impl Kernel for Config {
         true
     }
 
-    fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
-        config::splits(conv, request, &self.as_tile(), device)
+    fn splits(&self, task: Task<'_>) -> usize {
+        config::splits(task, &self.as_tile())
     }
 
-    fn most_splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
-        config::most_splits(conv, request, &self.as_tile(), device)
+    fn most_splits(&self, task: Task<'_>) -> usize {
+        config::most_splits(task, &self.as_tile())
     }
 
     /// The repacked operands, and the flags of results that must be recomputed.
@@ -136,14 +130,8 @@ impl Kernel for Config {
         config::factors(conv, request)
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        splits: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        cost::seconds(conv, request, &self.as_tile(), splits, device)
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
+        cost::seconds(task, &self.as_tile(), splits)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
@@ -153,7 +141,8 @@ impl Kernel for Config {
 
 /// Launches a pass.
 fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
-    let Arguments { client, device, conv, request, splits, stored, epilogue, .. } = *arguments;
+    let Arguments { client, task, splits, stored, epilogue, .. } = *arguments;
+    let Task { conv, request, device } = task;
     let Request { pass, dtype, .. } = request;
     let out = arguments.out;
     let product = Product::new(conv, request).ok_or(PlanError::Foreign)?;
