@@ -542,7 +542,7 @@ pub(crate) fn convolve_transposed(
 
 /// The gradient of [`convolve`] with respect to its filters.
 #[pyfunction]
-pub(crate) fn convolve_backward_filter(
+pub(crate) fn convolve_backward_weight(
     py: Python<'_>,
     dy: &Bound<'_, PyAny>,
     x: &Bound<'_, PyAny>,
@@ -560,7 +560,7 @@ pub(crate) fn convolve_backward_filter(
         name,
         layout,
         false,
-        one(move |inputs| conv.backward_filter(&inputs[0], &inputs[1])),
+        one(move |inputs| conv.backward_weight(&inputs[0], &inputs[1])),
     ))
 }
 

@@ -43,7 +43,7 @@ pub enum Operands<'a> {
         dx: &'a Handle,
     },
     /// The gradient with respect to the filters.
-    Filter {
+    Weight {
         /// The gradient with respect to the sums, that is, to the output before its activation.
         dy: &'a Handle,
         /// The input.
@@ -66,7 +66,7 @@ impl Operands<'_> {
         match self {
             Self::Forward { .. } => Pass::Forward,
             Self::Data { .. } => Pass::Data,
-            Self::Filter { .. } => Pass::Filter,
+            Self::Weight { .. } => Pass::Weight,
             Self::Bias { .. } => Pass::Bias,
         }
     }
@@ -78,7 +78,7 @@ impl Operands<'_> {
                 ([x, w], y, Epilogue { bias, residual, activation, ..Epilogue::NONE })
             }
             Self::Data { dy, w, dx } => ([dy, w], dx, Epilogue::NONE),
-            Self::Filter { dy, x, dw } => ([x, dy], dw, Epilogue::NONE),
+            Self::Weight { dy, x, dw } => ([x, dy], dw, Epilogue::NONE),
             Self::Bias { dy, db } => ([dy, dy], db, Epilogue::NONE),
         }
     }
@@ -107,7 +107,7 @@ impl Operands<'_> {
                 let read = [output("the output's gradient", dy), weights("the filters", w)];
                 buffers::check(device, &read, &[input("the input's gradient", dx)])
             }
-            Self::Filter { dy, x, dw } => {
+            Self::Weight { dy, x, dw } => {
                 let read = [output("the output's gradient", dy), input("the input", x)];
                 buffers::check(device, &read, &[weights("the filters' gradient", dw)])
             }

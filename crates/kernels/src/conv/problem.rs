@@ -34,7 +34,7 @@ pub(super) struct Task<'a> {
 pub(super) fn in_layout(conv: &Convolution, pass: Pass, layout: Layout) -> Convolution {
     let filter_layout = match (pass, layout, conv.filter_layout()) {
         _ if layout == conv.layout() => conv.filter_layout(),
-        (Pass::Filter, Layout::ChannelsLast, FilterLayout::Fchw) => FilterLayout::Fhwc,
+        (Pass::Weight, Layout::ChannelsLast, FilterLayout::Fchw) => FilterLayout::Fhwc,
         (_, _, own) => own,
     };
     let conv = conv.with_layouts(layout, filter_layout);
@@ -52,7 +52,7 @@ pub(super) fn results(conv: &Convolution, pass: Pass) -> usize {
     match pass {
         Pass::Forward => conv.output().elements(),
         Pass::Data => conv.input().elements(),
-        Pass::Filter => conv.filter().elements(),
+        Pass::Weight => conv.filter().elements(),
         Pass::Bias => conv.filter().count(),
     }
 }
@@ -63,7 +63,7 @@ pub(super) fn operands(conv: &Convolution, pass: Pass) -> [usize; 2] {
     let weights = conv.filter().elements();
     match pass {
         Pass::Forward => [inputs, weights],
-        Pass::Filter => [inputs, outputs],
+        Pass::Weight => [inputs, outputs],
         _ => [outputs, weights],
     }
 }

@@ -17,12 +17,12 @@ pub fn data_gradient_totals<T: Scalar>(conv: &Convolution, dy: &[T], w: &[T]) ->
 
 /// The weight gradient, with respect to the filters:
 /// `dw[f, t, c] += dy[n, o, f] · x[n, x(o, t), c]` for every output and each of its terms.
-pub fn filter_gradient<T: Scalar>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<T> {
+pub fn weight_gradient<T: Scalar>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<T> {
     scatter_filter(conv, dy, x, T::ZERO, |sum: f64| T::from_f64(sum))
 }
 
 /// The weight gradient, unrounded, with the data for an error bound.
-pub fn filter_gradient_totals<T: Scalar>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<Total> {
+pub fn weight_gradient_totals<T: Scalar>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<Total> {
     scatter_filter(conv, dy, x, Total::default(), |sum: Total| sum)
 }
 

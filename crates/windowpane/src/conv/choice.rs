@@ -168,7 +168,8 @@ pub(super) fn key(pass: Pass, dtype: DType, precision: Precision, problem: &Conv
     let pass = match pass {
         Pass::Forward => "forward",
         Pass::Data => "data",
-        Pass::Filter => "filter",
+        // The word in files of choices.
+        Pass::Weight => "filter",
         Pass::Bias => "bias",
     };
     let (input, filter, grid) = (problem.input(), problem.filter(), problem.grid());

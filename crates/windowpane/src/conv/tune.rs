@@ -77,7 +77,7 @@ impl<'a> Search<'a> {
         let reads = match plan.pass {
             Pass::Forward => vec![x, w],
             Pass::Data => vec![y, w],
-            Pass::Filter => vec![y, x],
+            Pass::Weight => vec![y, x],
             Pass::Bias => vec![y],
         };
         let random =

@@ -186,7 +186,7 @@ fn conv_kernels(device: &Capabilities, types: &[DType]) -> Vec<(conv::Algorithm,
     let cases = typical_convolutions();
     let strict = types.iter().map(|dtype| (*dtype, Precision::Strict));
     let products: Vec<_> = strict.chain([(DType::F32, Precision::Tf32)]).collect();
-    let passes = [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias];
+    let passes = [Pass::Forward, Pass::Data, Pass::Weight, Pass::Bias];
     let requests = passes.into_iter().flat_map(|pass| {
         let request = move |(dtype, precision)| conv::Request { pass, dtype, precision };
         products.iter().copied().map(request)
@@ -667,7 +667,7 @@ fn check_convolution<T: Element>(
         },
         Pass::Data => conv::Operands::Data { dy: x, w, dx: &out.tensor },
         Pass::Bias => conv::Operands::Bias { dy: x, db: &out.tensor },
-        _ => conv::Operands::Filter { dy: x, x: w, dw: &out.tensor },
+        _ => conv::Operands::Weight { dy: x, x: w, dw: &out.tensor },
     };
     let target = Target { client, device: &capabilities };
     let scratch = Scratch::new(client, plan.workspace(&problem, request));
@@ -692,7 +692,7 @@ fn check_convolution<T: Element>(
             }
             Pass::Data => reference::data_gradient_totals(&problem, &a, &b),
             Pass::Bias => reference::bias_gradient_totals(&problem, &a),
-            _ => reference::filter_gradient_totals(&problem, &a, &b),
+            _ => reference::weight_gradient_totals(&problem, &a, &b),
         };
         let found = out.written::<T>("the result")?;
         match precision {

@@ -32,7 +32,7 @@ const TERMS: usize = 64;
 /// The most parts, where one unit computes each part.
 pub(in crate::conv) fn most(conv: &Convolution, pass: Pass) -> usize {
     match pass {
-        Pass::Filter | Pass::Bias => at_most(conv, pass, windows(conv)),
+        Pass::Weight | Pass::Bias => at_most(conv, pass, windows(conv)),
         _ => 1,
     }
 }

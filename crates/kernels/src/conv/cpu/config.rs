@@ -35,7 +35,7 @@ impl Config {
         let columns = columns(conv, request.pass);
         let lanes = (widest_register(request.dtype, device) as usize).min(match request.pass {
             // The vectors of the output gradient are loaded in its original layout.
-            Pass::Filter => 1 << contiguous_filters(conv).trailing_zeros().min(30),
+            Pass::Weight => 1 << contiguous_filters(conv).trailing_zeros().min(30),
             _ => columns.next_power_of_two(),
         });
         // Processors with 64-byte vectors have 32 vector registers, others have 16.
@@ -58,7 +58,7 @@ impl Config {
     pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
         check_registers([self.rows, self.vectors, self.lanes], task)?;
         match task.request.pass {
-            Pass::Filter => check_neighbours(self.lanes, contiguous_filters(task.conv)),
+            Pass::Weight => check_neighbours(self.lanes, contiguous_filters(task.conv)),
             _ => Ok(()),
         }
     }
@@ -89,7 +89,7 @@ pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
             )?;
             require(has_few_phases(conv, request.pass), "strides make too many phases")
         }
-        Pass::Filter => Ok(()),
+        Pass::Weight => Ok(()),
         Pass::Bias => Err(NotApplicable("the gradient of the bias has no products")),
     }
 }

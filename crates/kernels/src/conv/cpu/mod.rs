@@ -26,8 +26,8 @@ use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
 mod cost;
-pub mod filter;
 mod kernel;
+pub mod weight;
 
 pub use config::Config;
 use config::packing;
@@ -76,7 +76,7 @@ impl Kernel for Config {
     /// The packed filters.
     fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
         match request.pass {
-            Pass::Filter => 0,
+            Pass::Weight => 0,
             pass => packing(conv, pass, self.lanes as usize).bytes(request.dtype),
         }
     }
@@ -87,7 +87,7 @@ impl Kernel for Config {
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
         match arguments.task.request.pass {
-            Pass::Filter => filter::launch(arguments, *self),
+            Pass::Weight => weight::launch(arguments, *self),
             _ => launch(arguments, *self),
         }
         Ok(())

@@ -4,8 +4,8 @@ use core::fmt;
 
 use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, Tiling};
 
-use super::filter;
 use super::rolling::rolls;
+use super::weight;
 use crate::conv::common::rules::{
     MOST_ROWS, check_neighbours, check_registers, check_sums, has_few_phases, has_few_taps,
     register_tile, registers, widest_vector,
@@ -37,8 +37,8 @@ impl Config {
         let Task { conv, request, device } = task;
         let widest = widest_vector(request.dtype, device);
         let lanes: u32 = 1 << neighbours(conv).trailing_zeros().min(widest.ilog2());
-        if request.pass == Pass::Filter {
-            return Self::of_filter(conv, lanes);
+        if request.pass == Pass::Weight {
+            return Self::of_weight(conv, lanes);
         }
         // Processors with 64-byte vectors have 32 vector registers, others have 16.
         let registers: usize = if device.load_bytes >= 64 { 30 } else { 14 };
@@ -72,7 +72,7 @@ impl Config {
 
     /// For the weight gradient, one line of taps: more lines would be read less often, but units with more registers
     /// hide less latency, which costs more.
-    fn of_filter(conv: &Convolution, lanes: u32) -> Self {
+    fn of_weight(conv: &Convolution, lanes: u32) -> Self {
         let [.., width] = conv.grid().axes();
         Self { rows: rows(width.output(), width.kernel()) as u32, lines: 1, lanes }
     }
@@ -89,10 +89,10 @@ impl Config {
 
     pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
         let Task { conv, request, .. } = task;
-        if request.pass == Pass::Filter {
+        if request.pass == Pass::Weight {
             let taps = conv.grid().axes()[AXES - 1].kernel() as u32;
             check_registers([self.rows, 1, self.lanes], task)?;
-            check_sums(self.lines, taps.saturating_mul(self.lanes), MOST_FILTER_REGISTERS)?;
+            check_sums(self.lines, taps.saturating_mul(self.lanes), MOST_WEIGHT_SUMS)?;
         } else if rolls(task, self) {
             check_registers([self.rows, 1, self.lanes], task)?;
             check_sums(self.lines, 1, MOST_LINES as u32)?;
@@ -163,7 +163,7 @@ fn rows(line: usize, taps: usize) -> usize {
 }
 
 /// The most registers of a unit for the sums of a weight gradient that the kernel is compiled for.
-const MOST_FILTER_REGISTERS: u32 = 160;
+const MOST_WEIGHT_SUMS: u32 = 160;
 
 /// Whether the kernel can compute a problem on a device.
 pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
@@ -173,10 +173,10 @@ pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
     require(one_each, "there is not one filter of one channel for each channel")?;
     require(request.precision == Precision::Strict, "it does not round to tf32")?;
     require(has_few_taps(conv), "taps along the width are too many or too far apart")?;
-    if request.pass == Pass::Filter {
+    if request.pass == Pass::Weight {
         require(device.cores.is_none(), "on processors it has no weight gradient")?;
         require(conv.layout() == Layout::ChannelsLast, "channels are not last")?;
-        require(device.shared_bytes >= filter::SHARED_BYTES, "the device has no shared memory")?;
+        require(device.shared_bytes >= weight::SHARED_BYTES, "the device has no shared memory")?;
     }
     require(has_few_phases(conv, request.pass), "strides make too many phases")
 }

@@ -1,5 +1,5 @@
 //! Depthwise convolution: one filter per channel. Nothing is summed over channels, so there is no matrix product. The
-//! weight gradient is in `filter`; the other passes are:
+//! weight gradient is in `weight`; the other passes are:
 //!
 //! ```text
 //! for each block of LINES by RUN neighbouring rows, for each vector of channels:       one unit
@@ -45,11 +45,11 @@ use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
 mod cost;
-mod filter;
 mod form;
 mod kernel;
 mod lines;
 mod rolling;
+mod weight;
 
 pub use config::Config;
 use form::Form;
@@ -90,7 +90,7 @@ impl Kernel for Config {
 
     fn units(&self, task: Task<'_>) -> u32 {
         let units = match task.request.pass {
-            Pass::Filter => filter::UNITS,
+            Pass::Weight => weight::UNITS,
             _ if rolling::rolls(task, *self) => rolling::UNITS,
             _ => UNITS,
         };
@@ -99,7 +99,7 @@ impl Kernel for Config {
 
     fn splits(&self, task: Task<'_>) -> usize {
         match task.request.pass {
-            Pass::Filter => filter::splits(task, *self, self.units(task)),
+            Pass::Weight => weight::splits(task, *self, self.units(task)),
             _ => 1,
         }
     }
@@ -107,21 +107,21 @@ impl Kernel for Config {
     /// The packed filters.
     fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
         match request.pass {
-            Pass::Filter => 0,
+            Pass::Weight => 0,
             pass => packing(conv, pass, self.lanes as usize).bytes(request.dtype),
         }
     }
 
     fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
         match task.request.pass {
-            Pass::Filter => filter::seconds(*self, task, self.units(task), splits),
+            Pass::Weight => weight::seconds(*self, task, self.units(task), splits),
             _ => cost::seconds(*self, task),
         }
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
         match arguments.task.request.pass {
-            Pass::Filter => filter::launch(arguments, *self),
+            Pass::Weight => weight::launch(arguments, *self),
             _ => launch(arguments, *self),
         }
         Ok(())

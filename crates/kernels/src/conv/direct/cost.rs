@@ -27,14 +27,14 @@ pub(super) fn seconds(task: Task<'_>, splits: usize) -> f64 {
             let taps = conv.filter().taps();
             (taps, taps * inner(conv, pass))
         }
-        Pass::Filter | Pass::Bias => {
+        Pass::Weight | Pass::Bias => {
             (windows(conv).div_ceil(splits), windows(conv).div_ceil(splits))
         }
     };
     // Units with neighbouring filters read weights that are not neighbours, each in a sector of its own. With channels
     // first, neighbouring units read neighbouring pixels.
     let step = match (pass, conv.layout()) {
-        (Pass::Filter | Pass::Bias, _) => 0,
+        (Pass::Weight | Pass::Bias, _) => 0,
         (_, Layout::ChannelsFirst) => 1,
         _ if conv.filter().count() > conv.groups() => weight_steps(conv, pass).column,
         _ => weight_steps(conv, pass).group,

@@ -107,7 +107,7 @@ fn launch(arguments: &Arguments<'_>) -> Result<(), PlanError> {
     let [a_len, b_len] = operands(conv, pass);
     let (cubes, units) = grid(client, arguments.units, elements);
     let order = match pass {
-        Pass::Filter => Order::from(conv.filter_layout()),
+        Pass::Weight => Order::from(conv.filter_layout()),
         _ => Order::from(conv.layout()),
     };
     let axes = conv.grid().axes().each_ref().map(|axis| AxisForm::new(axis, false));
@@ -147,8 +147,8 @@ fn launch(arguments: &Arguments<'_>) -> Result<(), PlanError> {
             )
         },
         // SAFETY: as above.
-        Pass::Filter => unsafe {
-            kernel::filter::launch_unchecked(
+        Pass::Weight => unsafe {
+            kernel::weight::launch_unchecked(
                 client,
                 cubes,
                 units,

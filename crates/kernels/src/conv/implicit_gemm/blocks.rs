@@ -49,7 +49,7 @@ pub(in crate::conv) struct Product {
     pub(in crate::conv) a: Side,
     pub(in crate::conv) b: Side,
     /// Whether rows and terms are exchanged, as in the weight gradient.
-    pub(in crate::conv) filter: bool,
+    pub(in crate::conv) is_weight: bool,
     /// Whether the launch computes several phases of a data gradient.
     pub(in crate::conv) phased: bool,
     /// Whether all terms of every block exist and belong to one tap, which is then computed once per block.
@@ -69,7 +69,7 @@ impl Product {
         [terms, lines]: [u32; 2],
         epilogue: EpilogueForm,
     ) -> Self {
-        let filter = pass == Pass::Filter;
+        let is_weight = pass == Pass::Weight;
         let last = conv.layout() == Layout::ChannelsLast;
         let (inner, columns) = (inner(conv, pass), columns(conv, pass));
         let steps = weight_steps(conv, pass);
@@ -79,18 +79,18 @@ impl Product {
             Side { along_terms, lanes: 1 << neighbours.trailing_zeros().min(most.ilog2()) }
         };
         let if_last = |count: usize| if last { count } else { 1 };
-        let (a, b) = match (filter, steps.inner, steps.column) {
+        let (a, b) = match (is_weight, steps.inner, steps.column) {
             (true, ..) => (side(false, if_last(inner)), side(!last, if_last(columns))),
             (false, _, 1) => (side(last, if_last(inner)), side(false, columns)),
             (false, 1, _) => (side(last, if_last(inner)), side(true, inner)),
             (false, ..) => (side(last, if_last(inner)), side(true, 1)),
         };
-        let contiguous = if filter { steps.column == 1 } else { last };
+        let contiguous = if is_weight { steps.column == 1 } else { last };
         let whole = contiguous && columns.is_multiple_of(QUAD as usize);
-        let one_tap = !filter && inner.is_multiple_of(tile.block_k as usize);
+        let one_tap = !is_weight && inner.is_multiple_of(tile.block_k as usize);
         let (_, phases) = Gather::largest(conv, pass);
         let (phased, gather) = (phases.is_some(), GatherForm::new(conv, pass));
-        Self { a, b, filter, phased, one_tap, gather, whole, epilogue }
+        Self { a, b, is_weight, phased, one_tap, gather, whole, epilogue }
     }
 
     pub(in crate::conv) fn side(&self, factor: Factor) -> Side {
@@ -102,7 +102,7 @@ impl Product {
 
     /// The time of the loads of a step.
     pub(in crate::conv) fn loading(&self, tile: &Tile, times: LoadTimes) -> f64 {
-        let finding = match (self.filter, self.one_tap || self.gather.is_pointwise()) {
+        let finding = match (self.is_weight, self.one_tap || self.gather.is_pointwise()) {
             (true, _) => times.of_rows,
             (false, false) => times.of_taps,
             (false, true) => 1.0,
@@ -173,9 +173,9 @@ pub(in crate::conv) fn launch_of(
         Pass::Data => conv.input().strides(conv.layout()).channel,
         _ => conv.output().strides(conv.layout()).channel,
     };
-    let filter = pass == Pass::Filter;
+    let is_weight = pass == Pass::Weight;
     let (weight, window) = ([steps.column, steps.group], [channel, channel * columns]);
-    let (b, out) = if filter { (window, weight) } else { (weight, window) };
+    let (b, out) = if is_weight { (window, weight) } else { (weight, window) };
     let (gather, phases) = Gather::largest(conv, pass);
     let (lines, terms) = longest_product(conv, pass);
     let blocks = lines.div_ceil(tile.block_m as usize);
@@ -288,7 +288,7 @@ pub(in crate::conv) fn line_point(
     line: u32,
     #[comptime] product: Product,
 ) -> Point {
-    if comptime!(product.filter) {
+    if comptime!(product.is_weight) {
         term_point(&work.phase.gather, line, product.gather)
     } else {
         row_point(&work.phase.gather, line, product.gather)
@@ -340,7 +340,7 @@ pub(in crate::conv) fn loaded_term(
     } else {
         let there = first + term < work.end_term;
         let term = select(there, first + term, first);
-        let point = if comptime!(product.filter) {
+        let point = if comptime!(product.is_weight) {
             row_point(&work.phase.gather, term, product.gather)
         } else {
             term_point(&work.phase.gather, term, product.gather)

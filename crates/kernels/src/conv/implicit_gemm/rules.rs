@@ -39,7 +39,7 @@ pub(in crate::conv) fn line_blocks(conv: &Convolution, pass: Pass, block: usize)
 pub(in crate::conv) fn longest_product(conv: &Convolution, pass: Pass) -> (usize, usize) {
     let (product, _) = Gather::largest(conv, pass);
     let (rows, terms) = (product.rows(conv), product.terms(conv));
-    if pass == Pass::Filter { (terms, rows) } else { (rows, terms) }
+    if pass == Pass::Weight { (terms, rows) } else { (rows, terms) }
 }
 
 /// Rejects a tile that needs more blocks of lines than a launch can have cubes.

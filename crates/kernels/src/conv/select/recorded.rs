@@ -27,7 +27,7 @@ impl Record {
         let pass = match self.text("pass") {
             "fwd" => Pass::Forward,
             "data" => Pass::Data,
-            _ => Pass::Filter,
+            _ => Pass::Weight,
         };
         Request { pass, dtype: self.dtype(), precision: Precision::Strict }
     }

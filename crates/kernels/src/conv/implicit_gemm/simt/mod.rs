@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! forward, data    line of a = row     term = tap, channel      b = weights
-//! filter           line of a = tap, channel     term = window   b = dy
+//! weight           line of a = tap, channel     term = window   b = dy
 //! ```
 //!
 //! The real code departs from this as follows. The next block of terms is loaded into registers while the current

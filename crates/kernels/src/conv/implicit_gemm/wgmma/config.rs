@@ -110,7 +110,7 @@ fn tile(task: Task<'_>) -> Option<Tile> {
         for times in [1, 2] {
             let Some(tile) = fitted(block, times, &product, device) else { continue };
             // The products of parts are waited for at each stage, which 64 rows do not hide, unless there are no more.
-            let few = product.pass == Pass::Filter && product.columns() <= ROWS as usize;
+            let few = product.pass == Pass::Weight && product.columns() <= ROWS as usize;
             if product.parts > 1 && tile.block_m == ROWS && !few {
                 continue;
             }
@@ -229,14 +229,14 @@ fn shared_bytes(
     let row_stages = if walk.reach > 0 { walk.row_stages(stages) } else { stages } as usize;
     let columns = columns as usize * product.columns_bytes(tile);
     // For a weight gradient it is always assumed that sums are split.
-    let stored = if split || product.pass == Pass::Filter { 4 } else { product.stored() };
+    let stored = if split || product.pass == Pass::Weight { 4 } else { product.stored() };
     let staged = warps(tile) * staged_bytes(tile, stored, product.resident(walk, tile));
     product.parts * (row_stages * product.rows_bytes(walk, tile) + columns) + staged as usize
 }
 
 /// The largest number of parts that is worth trying.
 fn worthwhile_splits(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
-    let least = if product.pass == Pass::Filter { 8 } else { 4 };
+    let least = if product.pass == Pass::Weight { 8 } else { 4 };
     (longest(product, tile) / least).min(most_parts(product, tile, device)).max(1)
 }
 
@@ -248,7 +248,7 @@ pub(in crate::conv) fn most_splits(task: Task<'_>, tile: &Tile) -> usize {
 }
 
 fn most_parts(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
-    if product.pass == Pass::Filter {
+    if product.pass == Pass::Weight {
         return split_k::most(&product.conv, product.pass);
     }
     // Results that may have to be recomputed are recomputed before the parts are added; resident columns are those of
@@ -279,8 +279,8 @@ fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(
     let line = product.line() as u32;
     check_number("block_k", tile.block_k, product.terms_a_step() as u32)?;
     // Operands that are contiguous across the terms are loaded in panels that are one line, or one slice, wide.
-    let filter = product.pass == Pass::Filter;
-    let panels = |of: u32, wide: u32| if filter { of.max(wide) } else { of };
+    let is_weight = product.pass == Pass::Weight;
+    let panels = |of: u32, wide: u32| if is_weight { of.max(wide) } else { of };
     for (name, block, of) in [
         ("block_m", tile.block_m, panels(ROWS.saturating_mul(tile.ratio_m), line)),
         ("block_n", tile.block_n, panels(32, product.slice() as u32)),

@@ -94,7 +94,7 @@ fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, rate: f64) 
     let loading = parts * (rows + columns) / rate;
     let (sizes, steps) = product.image();
     let pixel = steps[sizes.len() - 2] * product.size;
-    if product.pass == Pass::Filter || product.comb().is_some() {
+    if product.pass == Pass::Weight || product.comb().is_some() {
         return loading;
     }
     // The chunks of lines that are filled with zeros, because the channels, or the columns of a panel, end there.
@@ -121,21 +121,21 @@ fn slow_lines(
     splits: usize,
     device: &Capabilities,
 ) -> f64 {
-    let filter = product.pass == Pass::Filter;
+    let is_weight = product.pass == Pass::Weight;
     let line = product.line();
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
     let tiles = tiles_m * tiles_n * splits * product.groups() * walk.products();
     let steps = tiles * product.parts * product.steps_a_part(walk, 0, splits);
     let shared = if walk.reach > 0 { walk.taps(0)[AXES - 1].max(1) } else { 1 };
-    let image = if filter { tile.block_n as f64 } else { tile.block_m as f64 / shared as f64 };
+    let image = if is_weight { tile.block_n as f64 } else { tile.block_m as f64 / shared as f64 };
     let mut step = 0.0;
     if product.comb().is_none() && product.lines().is_some() {
         step += CYCLES_PER_REPACKED_LINE * image;
     }
-    if filter && product.comb().is_none() && !product.inner().is_multiple_of(product.slice()) {
+    if is_weight && product.comb().is_none() && !product.inner().is_multiple_of(product.slice()) {
         step += CYCLES_PER_PARTIAL_LINE * image / product.slices() as f64;
     }
-    if filter && product.flat.mn_major && !product.columns().is_multiple_of(line) {
+    if is_weight && product.flat.mn_major && !product.columns().is_multiple_of(line) {
         step += CYCLES_PER_PARTIAL_LINE * line as f64 / tiles_m as f64;
     }
     step * steps as f64 / device.multiprocessor_count() as f64
@@ -144,7 +144,7 @@ fn slow_lines(
 /// The cycles in which each multiprocessor stores results that are not whole chunks.
 fn single_results(product: &Product, device: &Capabilities) -> f64 {
     let whole = product.columns().is_multiple_of(CHUNK as usize);
-    match whole || product.pass == Pass::Filter || product.pointwise.is_some() {
+    match whole || product.pass == Pass::Weight || product.pointwise.is_some() {
         true => 0.0,
         false => {
             CYCLES_PER_SINGLE_RESULT * product.results() as f64
@@ -188,7 +188,7 @@ fn tiles_cycles(
     // A step of fewer terms takes a fraction of the time.
     let part = (product.terms_a_step() * product.size) as f64 / f64::from(LINE);
     let read = part * times * m / 64.0 * 4.0 * (64.0 + n) * 32.0;
-    let stored = if splits > 1 || product.pass == Pass::Filter { 4 } else { product.size };
+    let stored = if splits > 1 || product.pass == Pass::Weight { 4 } else { product.size };
     let all = device.multiprocessors.unwrap_or(1) as usize;
     let store = STORED + m * n * stored as f64 / cached(device);
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
@@ -198,7 +198,7 @@ fn tiles_cycles(
     // With fewer tiles than multiprocessors, each of these has a larger share of the cache's bandwidth. In weight gradients
     // this was not seen.
     let rate = LOAD_SPEED * cached(device);
-    let busy = if product.pass == Pass::Filter { all } else { tiles.clamp(1, all) };
+    let busy = if product.pass == Pass::Weight { all } else { tiles.clamp(1, all) };
     let rate = (rate * all as f64 / busy as f64).min(rate.max(MOST_LOADED_BYTES_PER_CYCLE));
     let (columns, line) = (tile.block_n as usize, product.line());
     let is_ragged = columns > 2 * line && !columns.is_multiple_of(line);

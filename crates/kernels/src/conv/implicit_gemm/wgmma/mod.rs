@@ -47,7 +47,7 @@
 //!           rows                      columns                   terms of a step
 //! forward   windows, by im2col        filters                   a tap's slice of channels
 //! data      coordinates, by im2col    channels, across          a tap's slice of filters
-//! filter    filters, across           slices of taps, im2col    windows
+//! weight    filters, across           slices of taps, im2col    windows
 //! ```
 //!
 //! With one tap and channels first, the planes of samples are matrices already (`pointwise`). In a weight gradient of
@@ -206,7 +206,7 @@ fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
         if product.is_checked() {
             let tensors = [image, flat, out, &flag_words];
             match pass {
-                Pass::Filter => nonfinite_fixup::filter::launch(
+                Pass::Weight => nonfinite_fixup::weight::launch(
                     client, &product, &walk, &given, tile, splits, tensors,
                 ),
                 _ => {

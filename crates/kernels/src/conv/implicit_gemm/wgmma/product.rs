@@ -48,7 +48,7 @@ impl Product {
         let (parts, size) = match (dtype, precision) {
             (DType::F16 | DType::BF16, Precision::Strict) => (1, 2),
             (DType::F32, Precision::Tf32) => (1, 4),
-            (DType::F32, Precision::Strict) if pass == Pass::Filter => (3, 2),
+            (DType::F32, Precision::Strict) if pass == Pass::Weight => (3, 2),
             (DType::F32, Precision::Strict) => (2, 4),
             _ => return None,
         };
@@ -66,12 +66,12 @@ impl Product {
                 && (size == 2 || !flat.mn_major)
         };
         // Parts of the output gradient keep its layout; filters in parts are contiguous along the terms.
-        let kept = pass == Pass::Filter || (parts == 1 && fold.is_none());
-        let merged = if pass == Pass::Filter && parts == 1 { merged(conv, size) } else { 1 };
+        let kept = pass == Pass::Weight || (parts == 1 && fold.is_none());
+        let merged = if pass == Pass::Weight && parts == 1 { merged(conv, size) } else { 1 };
         let own = Flat::new(conv, pass)
             .map(|flat| Flat { across_group: merged * flat.across_group, ..flat });
         let flat = own.filter(|flat| kept && readable(flat));
-        let padded = own.filter(|_| pass == Pass::Filter && parts == 1 && conv.groups() == 1);
+        let padded = own.filter(|_| pass == Pass::Weight && parts == 1 && conv.groups() == 1);
         let padded = padded.map(|own| own.padded(CHUNK_BYTES / size)).filter(readable);
         let product = Self {
             conv: *conv,
@@ -92,18 +92,18 @@ impl Product {
         // memory, or the device is lost with an illegal instruction, so each group has to start at one.
         let whole = conv.groups() == 1
             || match pass {
-                Pass::Filter => aligned(product.inner()),
+                Pass::Weight => aligned(product.inner()),
                 _ => product.inner().is_multiple_of(product.slice()),
             };
         let terms = match pass {
-            Pass::Filter => fewest_windows(conv),
+            Pass::Weight => fewest_windows(conv),
             _ => conv.filter().taps() * gather::inner(conv, pass),
         };
         let can = pass != Pass::Bias
             && conv.layout() == Layout::ChannelsLast
             && (fold.is_some() || aligned(image_channels))
             && whole
-            && (pass != Pass::Filter || flat.or(padded).is_some())
+            && (pass != Pass::Weight || flat.or(padded).is_some())
             && (parts == 1 || terms >= LEAST_TERMS)
             && product.image_elements().max(product.flat_elements()) <= LIMIT
             && (product.comb().is_some()
@@ -153,7 +153,7 @@ impl Product {
     /// The matrix products that the pass consists of, as the copy engine walks them for a tile.
     pub(super) fn walks(&self, tile: &Tile) -> impl Iterator<Item = Walk> + use<> {
         let rank = self.conv.grid().rank();
-        let shares = self.pass != Pass::Filter && !self.is_checked();
+        let shares = self.pass != Pass::Weight && !self.is_checked();
         let narrow = is_narrow(tile);
         self.bare_walks().map(move |walk| {
             let shared = walk.shared().filter(|walk| walk.fits(rank));
@@ -194,7 +194,7 @@ impl Product {
 
     /// The terms of a step: a slice, or in a weight gradient a line of windows.
     pub(super) fn terms_a_step(&self) -> usize {
-        if self.pass == Pass::Filter { self.line() } else { self.slice() }
+        if self.pass == Pass::Weight { self.line() } else { self.slice() }
     }
 
     /// The number of terms of a tap (in a weight gradient, columns of a tap), and the number of their slices.
@@ -225,7 +225,7 @@ impl Product {
     /// The memory step from one column's result to the next column's, and the columns of a group, or of a tap.
     pub(super) fn result_columns(&self) -> [usize; 2] {
         match self.pass {
-            Pass::Filter => [self.weights().inner, self.inner()],
+            Pass::Weight => [self.weights().inner, self.inner()],
             _ => [1, self.columns()],
         }
     }
@@ -331,7 +331,7 @@ impl Product {
     pub(super) fn flat(&self) -> ([usize; 3], [usize; 3]) {
         let [outer, middle, inner] = self.flat.dimensions;
         match self.pass {
-            Pass::Filter => ([outer, self.parts, inner], [inner, outer * inner, 1]),
+            Pass::Weight => ([outer, self.parts, inner], [inner, outer * inner, 1]),
             _ => ([self.parts * outer, middle, inner], [middle * inner, inner, 1]),
         }
     }
@@ -364,7 +364,7 @@ impl Product {
     pub(super) fn tiles(&self, walk: &Walk, tile: &Tile) -> [usize; 2] {
         let taps = walk.gather.axes.iter().map(|axis| axis.taps).product::<usize>();
         let (rows, columns) = match self.pass {
-            Pass::Filter => (self.columns(), taps * self.slices() * self.slice()),
+            Pass::Weight => (self.columns(), taps * self.slices() * self.slice()),
             _ => (walk.gather.rows(&self.conv), self.columns()),
         };
         [rows.div_ceil(tile.block_m as usize), columns.div_ceil(tile.block_n as usize)]
@@ -377,7 +377,7 @@ impl Product {
 
     fn steps_of(&self, taps: [usize; AXES]) -> usize {
         match self.pass {
-            Pass::Filter => windows(&self.conv).div_ceil(self.line()),
+            Pass::Weight => windows(&self.conv).div_ceil(self.line()),
             _ => taps.iter().product::<usize>() * self.slices(),
         }
     }
@@ -395,7 +395,7 @@ impl Product {
         let steps = self.steps(walk);
         let [tiles_m, tiles_n] = self.tiles(walk, tile);
         let bytes = steps * self.columns_bytes(tile);
-        let same = self.pass != Pass::Filter
+        let same = self.pass != Pass::Weight
             && self.parts == 1
             && self.groups() == 1
             && tiles_n == 1
@@ -406,7 +406,7 @@ impl Product {
 
     /// Whether the columns are loaded in panels one line wide: they are those of the flat operand, which is MN-major.
     pub(super) fn columns_in_panels(&self) -> bool {
-        self.pass != Pass::Filter && self.flat.mn_major
+        self.pass != Pass::Weight && self.flat.mn_major
     }
 
     /// The bytes of the columns of a stage, for one part.
@@ -482,7 +482,7 @@ impl Flat {
         let flat = |dimensions, tap_first, mn_major| {
             Some(Self { dimensions, tap_first, mn_major, across_group, term_group })
         };
-        if pass == Pass::Filter {
+        if pass == Pass::Weight {
             return flat([windows(conv), 1, count], false, true);
         }
         let forward = pass == Pass::Forward;

@@ -89,7 +89,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
         let found = plane_any(doubt != 0.0);
         let band = first_row / BAND + UNIT_POS % WARPGROUP / WARP;
-        let group = if comptime!(form.filter) {
+        let group = if comptime!(form.is_weight) {
             work.group * numbers.parts_count + work.part
         } else {
             work.group
@@ -386,7 +386,7 @@ fn target(
     #[comptime] form: Form,
 ) -> Target {
     // A column of the weight gradient is a channel of a tap, or an element of a line.
-    let (column, base, there) = if comptime!(form.filter) {
+    let (column, base, there) = if comptime!(form.is_weight) {
         let (tap, slice) = numbers.slices.div_mod(column / form.slice);
         let column = slice * form.slice + column % form.slice;
         let there = there && tap < numbers.taps && column < numbers.columns;
@@ -425,7 +425,7 @@ fn target(
 #[cube]
 fn row_base(row: u32, work: &Work, numbers: &Numbers, #[comptime] form: Form) -> (u32, bool) {
     let base = work.part * numbers.part_step + work.group * numbers.out_group;
-    if comptime!(form.filter) {
+    if comptime!(form.is_weight) {
         (base + row * numbers.row_step, row < numbers.rows)
     } else {
         let phase = &work.phase;

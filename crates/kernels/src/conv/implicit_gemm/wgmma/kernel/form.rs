@@ -77,7 +77,7 @@ pub(in super::super) struct Form {
     pub(super) phased: bool,
     /// Whether the weight gradient is computed: rows are filters, columns are taps and channels, and the terms are
     /// windows.
-    pub(super) filter: bool,
+    pub(super) is_weight: bool,
     /// Whether its columns are the elements of lines that hold several taps.
     pub(super) lines: bool,
     /// Whether it multiplies several groups as one.
@@ -119,7 +119,7 @@ impl Form {
         epilogue: Epilogue<'_>,
     ) -> Self {
         let [column_step, width] = product.result_columns();
-        let lines = product.pass == Pass::Filter && product.lines().is_some();
+        let lines = product.pass == Pass::Weight && product.lines().is_some();
         // A chunk of results must not extend into the next group.
         let group_width = width / product.merged;
         let contiguous = |columns: u32| {
@@ -132,7 +132,7 @@ impl Form {
             slice: product.slice() as u32,
             rank: product.rank(),
             phased: walk.phases.is_some(),
-            filter: product.pass == Pass::Filter,
+            is_weight: product.pass == Pass::Weight,
             lines,
             merges: product.merged > 1,
             sums_samples: product.pointwise.is_some_and(|pointwise| pointwise.sums_samples),
@@ -272,7 +272,7 @@ impl Form {
 
     /// Whether the columns are loaded in panels one line wide: they are those of the flat operand, which is MN-major.
     fn columns_in_panels(&self) -> bool {
-        !self.filter && self.flat_mn_major
+        !self.is_weight && self.flat_mn_major
     }
 
     /// The elements of a stage. Its parts follow one another.
@@ -298,8 +298,8 @@ impl Form {
 
     /// The layout of the rows in shared memory.
     pub(super) fn rows_layout(&self) -> WgmmaTileLayout {
-        let swizzle = if self.filter { Swizzle::B128 } else { self.swizzle() };
-        let layout = self.layout(self.run(), self.filter, swizzle);
+        let swizzle = if self.is_weight { Swizzle::B128 } else { self.swizzle() };
+        let layout = self.layout(self.run(), self.is_weight, swizzle);
         match self.comb {
             // An instruction reads one chunk of each plane.
             Some(_) => WgmmaTileLayout { swizzle: Swizzle::None, k: self.step(), ..layout },
@@ -311,7 +311,7 @@ impl Form {
     pub(super) fn columns_layout(&self) -> WgmmaTileLayout {
         let panels = self.columns_in_panels();
         let swizzle = if panels { Swizzle::B128 } else { self.swizzle() };
-        self.layout(self.columns(), self.filter || panels, swizzle)
+        self.layout(self.columns(), self.is_weight || panels, swizzle)
     }
 
     /// How the chunks of a slice are permuted: within its bytes.

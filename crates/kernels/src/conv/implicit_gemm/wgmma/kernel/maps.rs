@@ -42,7 +42,7 @@ pub(in super::super) fn image_map(
         pixel_box_lower_corner: lower.into_iter().map(|x| x as i32).collect(),
         pixel_box_upper_corner: upper.into_iter().map(|x| x as i32).collect(),
         channels_per_pixel: form.slice,
-        pixels_per_column: if form.filter { form.tile.block_k } else { form.run() },
+        pixels_per_column: if form.is_weight { form.tile.block_k } else { form.run() },
     };
     let steps: Vec<usize> =
         [vec![1], axes.iter().map(|axis| axis.step).collect(), vec![1]].concat();
@@ -57,7 +57,7 @@ pub(in super::super) fn flat_map(
     factor: ElemType,
 ) -> TensorMapArg<Tiled> {
     let tile = form.tile;
-    let across = if form.filter { tile.block_m } else { tile.block_n };
+    let across = if form.is_weight { tile.block_m } else { tile.block_n };
     let (line, swizzle) = match product.flat.mn_major {
         true => (form.line(), Swizzle::B128),
         false => (form.slice, form.swizzle()),

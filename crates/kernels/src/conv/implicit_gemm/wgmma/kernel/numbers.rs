@@ -108,13 +108,13 @@ impl Numbers {
         cubes: usize,
     ) -> NumbersLaunch {
         let conv = &product.conv;
-        let filter = product.pass == Pass::Filter;
+        let is_weight = product.pass == Pass::Weight;
         let [tiles_m, tiles_n] = product.tiles(walk, &form.tile);
         let [column_step, width] = product.result_columns();
         let strides = conv.filter().strides(conv.filter_layout());
         let tiles = tiles_m * tiles_n * splits * product.groups() * walk.products();
         let whole = whole(tiles, cubes, &form.tile);
-        let rows = match filter {
+        let rows = match is_weight {
             true => product.columns(),
             false => walk.gather.rows(conv),
         };
@@ -129,7 +129,7 @@ impl Numbers {
             line: walk.gather.axes[AXES - 1].rows as u32,
             deals: comb.deals as u32,
         });
-        let line_numbers = lines.filter(|_| filter).map(|fold| LineNumbersLaunch {
+        let line_numbers = lines.filter(|_| is_weight).map(|fold| LineNumbersLaunch {
             pixel: fold.pixel as u32,
             image_rows: fold.rows as u32,
             dilation: along.dilation() as u32,
@@ -176,7 +176,7 @@ impl Numbers {
             part_step: product.results() as u32,
             out_group: match product.pointwise {
                 Some(pointwise) => (pointwise.rows * pointwise.columns) as u32,
-                None => (product.columns() * if filter { strides.count } else { 1 }) as u32,
+                None => (product.columns() * if is_weight { strides.count } else { 1 }) as u32,
             },
             image_part: product.comb().map_or(conv.input().batch(), |comb| comb.deals) as u32,
             flat_part: product.flat.dimensions[0] as u32,

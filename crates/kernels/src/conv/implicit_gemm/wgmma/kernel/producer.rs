@@ -8,7 +8,7 @@
 //!           rows                                 columns
 //! forward   the image's windows, at a tap        a block of the filters
 //! data      the gradient's windows, at a tap     a block of the filters
-//! filter    a block of the gradient              the image's windows, a panel for each slice of a tap
+//! weight    a block of the gradient              the image's windows, a panel for each slice of a tap
 //! ```
 
 use cubecl::prelude::barrier::Barrier;
@@ -52,7 +52,7 @@ pub(super) fn produce<E: Float>(
             let own = select(term.starts, comptime!(form.stage_bytes(true, false)), 0u32);
             let other = select(loads_columns, comptime!(form.stage_bytes(false, true)), 0u32);
             barrier.arrive_and_expect_tx(1u32, own + other);
-            if comptime!(form.filter) {
+            if comptime!(form.is_weight) {
                 load_windows::<E>(image, flat, &barrier, rows, columns, &work, step, numbers, form);
             } else {
                 load_taps::<E>(
@@ -286,7 +286,7 @@ fn load_flat<E: Float>(
     // A sample takes the place of a tap.
     let tap = if comptime!(form.separate_samples()) { tap + work.group } else { tap };
     if comptime!(form.flat_mn_major) {
-        let lines = comptime!(if form.filter { form.tile.block_m } else { form.tile.block_n });
+        let lines = comptime!(if form.is_weight { form.tile.block_m } else { form.tile.block_n });
         let size = comptime!(form.panel() as usize);
         #[unroll]
         for panel in 0..comptime!(lines.div_ceil(form.line()) as usize) {

@@ -1,5 +1,5 @@
 //! Recomputes results whose sums were not finite: one warp recomputes each flagged band of rows. This is rare, so that
-//! only reading the flags is optimised. Results of a weight gradient are recomputed in [`filter`].
+//! only reading the flags is optimised. Results of a weight gradient are recomputed in [`weight`].
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -17,7 +17,7 @@ use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, read_at, row_p
 use crate::conv::problem::{Pass, results};
 use crate::cube::convert::elem;
 
-pub(super) mod filter;
+pub(super) mod weight;
 
 /// The units of a cube.
 const UNITS: u32 = 256;

@@ -300,8 +300,8 @@ mod tests {
         assert_eq!(fold(32, [3, 3], Pass::Forward, 2), None);
         assert_eq!(fold(8, [1, 1], Pass::Forward, 2), None);
         assert!(fold(3, [3, 3], Pass::Data, 2).is_none(), "8 filters are a whole chunk");
-        assert_eq!(fold(16, [3, 3], Pass::Filter, 2), None);
-        assert!(fold(3, [3, 3], Pass::Filter, 2).is_some_and(|fold| fold.comb.is_none()));
+        assert_eq!(fold(16, [3, 3], Pass::Weight, 2), None);
+        assert!(fold(3, [3, 3], Pass::Weight, 2).is_some_and(|fold| fold.comb.is_none()));
         assert!(fold(16, [3, 3], Pass::Forward, 2).is_some_and(|fold| fold.comb.is_none()));
         assert!(fold(65, [1, 1], Pass::Forward, 2).is_some(), "130 bytes are no whole chunks");
     }

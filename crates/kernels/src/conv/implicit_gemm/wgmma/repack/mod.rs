@@ -172,10 +172,10 @@ fn in_three(client: &Client, product: &Product, elements: usize, x: &Handle) -> 
 /// The other operand in the layout that the copy engine reads: the filters, or the output gradient.
 pub(super) fn flat(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
     match product.pass {
-        Pass::Filter if product.parts > 1 => {
+        Pass::Weight if product.parts > 1 => {
             in_three(client, product, product.conv.output().elements(), w)
         }
-        Pass::Filter => pad(client, product, dtype, w),
+        Pass::Weight => pad(client, product, dtype, w),
         _ => filters(client, product, dtype, w),
     }
 }

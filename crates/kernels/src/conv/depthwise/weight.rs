@@ -96,7 +96,7 @@ pub(super) fn splits(task: Task<'_>, config: Config, units: u32) -> usize {
     let blocks = Blocks::new(conv, config, units);
     let cubes = device.multiprocessors.map_or(CUBES, |all| all as usize * CUBES_EACH);
     let worth = blocks.runs / (blocks.strips(units).max(1) * LEAST_RUNS);
-    (cubes / blocks.cubes()).min(worth).clamp(1, split_k::most(conv, Pass::Filter))
+    (cubes / blocks.cubes()).min(worth).clamp(1, split_k::most(conv, Pass::Weight))
 }
 
 /// The cycles from one run of a unit to the next, besides those of its instructions.
@@ -145,7 +145,7 @@ impl Form {
 
 /// The numbers of a launch, besides those of the gather.
 #[derive(CubeType, CubeLaunch)]
-struct FilterArgs {
+struct WeightArgs {
     /// The cubes of all parts; the chunks of vectors, and the blocks of lines of taps.
     cubes: u32,
     chunks: FastDivmod<u32>,
@@ -173,10 +173,10 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
     let ([x, dy], dw) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
     let blocks = Blocks::new(conv, config, units);
-    for gather in Gather::all(conv, Pass::Filter) {
+    for gather in Gather::all(conv, Pass::Weight) {
         let along = Run::new(config.rows, &gather.axes[AXES - 1]);
-        let steps = weight_steps(conv, Pass::Filter);
-        let results = results(conv, Pass::Filter);
+        let steps = weight_steps(conv, Pass::Weight);
+        let results = results(conv, Pass::Weight);
         let [depth, height, width] = conv.grid().axes();
         let taps = config.lines * along.taps;
         let cubes = blocks.cubes() * splits;
@@ -187,13 +187,13 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
             partial: !width.output().is_multiple_of(config.rows as usize),
             units,
             at_once: sums_at_once(dtype, config.lanes, units).min(taps),
-            gather: GatherForm::new(conv, Pass::Filter),
+            gather: GatherForm::new(conv, Pass::Weight),
             bf16: stored == DType::BF16,
         };
         // SAFETY: vectors past the last repeat the last one and are not stored, windows past the last are skipped, reads of
         // pixels outside are moved inside, and lines outside are skipped.
         unsafe {
-            depthwise_filter::launch_unchecked(
+            depthwise_weight::launch_unchecked(
                 client,
                 count,
                 dim,
@@ -202,7 +202,7 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
                 buffer(dy, conv.output().elements() / lanes),
                 buffer(dw, results * splits),
                 gather.args(conv, &steps),
-                FilterArgsLaunch::new(
+                WeightArgsLaunch::new(
                     cubes as u32,
                     blocks.chunks as u32,
                     blocks.tap_blocks as u32,
@@ -234,12 +234,12 @@ fn sums_at_once(dtype: DType, lanes: u32, units: u32) -> u32 {
 }
 
 #[cube(launch_unchecked)]
-fn depthwise_filter<S: Float, A: Float, R: Float, N: Size>(
+fn depthwise_weight<S: Float, A: Float, R: Float, N: Size>(
     x: &[Vector<S, N>],
     dy: &[Vector<S, N>],
     dw: &mut [R],
     gather: &GatherArgs,
-    block: &FilterArgs,
+    block: &WeightArgs,
     #[comptime] form: Form,
     #[define(S)] _read: ElemType,
     #[define(A)] _accumulator: ElemType,
@@ -291,7 +291,7 @@ fn add_run<S: Float, A: Float, N: Size>(
     x: &[Vector<S, N>],
     dy: &[Vector<S, N>],
     gather: &GatherArgs,
-    block: &FilterArgs,
+    block: &WeightArgs,
     row: &Point,
     vector: u32,
     along: u32,
@@ -368,7 +368,7 @@ fn add_window<A: Float, N: Size>(
 fn add_strips<A: Float, R: Float, N: Size>(
     dw: &mut [R],
     gather: &GatherArgs,
-    block: &FilterArgs,
+    block: &WeightArgs,
     sums: &Registers<A, N>,
     part: u32,
     first_vector: u32,

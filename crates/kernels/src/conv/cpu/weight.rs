@@ -93,14 +93,14 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
     // SAFETY: channels and filters past the last repeat the last one and are not stored, and every window of the
     // ranges reads inside the input.
     unsafe {
-        cpu_filter::launch_unchecked(
+        cpu_weight::launch_unchecked(
             client,
             CubeCount::Static(blocks.div_ceil(units as usize) as u32, 1, 1),
             CubeDim::new_1d(units),
             lanes,
             buffer(x, conv.input().elements()),
             buffer(dy, conv.output().elements() / lanes),
-            buffer(dw, results(conv, Pass::Filter)),
+            buffer(dw, results(conv, Pass::Weight)),
             ProblemLaunch::new(
                 blocks as u32,
                 column_blocks as u32,
@@ -157,7 +157,7 @@ fn windows_below(axis: &AxisArgs, distance: i32) -> i32 {
 }
 
 #[cube(launch_unchecked)]
-fn cpu_filter<S: Float, A: Float, R: Float, N: Size>(
+fn cpu_weight<S: Float, A: Float, R: Float, N: Size>(
     x: &[S],
     dy: &[Vector<S, N>],
     dw: &mut [R],
