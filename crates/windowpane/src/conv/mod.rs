@@ -16,7 +16,7 @@ pub use tuned::{Tuned, UnknownTuned};
 
 use windowpane_geometry::{
     Activation, DType, Extents, FilterLayout, Layout, Padding, PaddingMode, Pass, Precision,
-    Tiling, Window,
+    TileOverrides, Window,
 };
 
 use crate::{Device, Result, Tensor};
@@ -77,14 +77,14 @@ macro_rules! option_methods {
         /// Overrides the tile sizes, or some of them.
         ///
         /// ```
-        /// use windowpane::{Conv, Tiling};
+        /// use windowpane::{Conv, TileOverrides};
         ///
-        /// let conv = Conv::new([3, 3]).tile(Tiling { block_n: Some(32), ..Tiling::default() });
-        /// assert_eq!(conv, Conv::new([3, 3]).tile("block_n=32".parse::<Tiling>()?));
-        /// # Ok::<(), windowpane::UnknownTiling>(())
+        /// let conv = Conv::new([3, 3]).tile(TileOverrides { block_n: Some(32), ..TileOverrides::default() });
+        /// assert_eq!(conv, Conv::new([3, 3]).tile("block_n=32".parse::<TileOverrides>()?));
+        /// # Ok::<(), windowpane::UnknownTile>(())
         /// ```
-        pub fn tile(mut self, tiling: impl Into<Tiling>) -> Self {
-            self$(.$own)?.tiling = tiling.into();
+        pub fn tile(mut self, overrides: impl Into<TileOverrides>) -> Self {
+            self$(.$own)?.tile = overrides.into();
             self
         }
     };
@@ -123,7 +123,7 @@ pub struct Conv {
     pub(crate) activation: Activation,
     pub(crate) precision: Precision,
     pub(crate) algorithm: Option<ConvAlgorithm>,
-    pub(crate) tiling: Tiling,
+    pub(crate) tile: TileOverrides,
 }
 
 impl Conv {
@@ -143,7 +143,7 @@ impl Conv {
             activation: Activation::default(),
             precision: Precision::default(),
             algorithm: None,
-            tiling: Tiling::default(),
+            tile: TileOverrides::default(),
         }
     }
 

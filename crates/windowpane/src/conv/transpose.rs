@@ -2,7 +2,7 @@
 
 use windowpane_geometry::{
     Activation, DType, Extents, Filter, FilterLayout, Layout, Padding, PaddingMode, Precision,
-    Shape, Tiling, Window,
+    Shape, TileOverrides, Window,
 };
 
 use super::{Conv, ConvAlgorithm, ConvPlan};

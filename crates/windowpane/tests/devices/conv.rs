@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use windowpane::{
     Activation, Backend, Conv, ConvAlgorithm, ConvPlan, DType, Device, Element, Error,
-    FilterLayout, Layout, Precision, Same, Tensor, Tiling, Tuned, Window,
+    FilterLayout, Layout, Precision, Same, Tensor, TileOverrides, Tuned, Window,
 };
 use windowpane_reference::{Total, conv as reference};
 use windowpane_testing::{
@@ -17,7 +17,7 @@ use crate::pool::{Check, devices, ok};
 #[derive(Clone, Copy, Debug, Default)]
 struct Forced {
     algorithm: Option<ConvAlgorithm>,
-    tiling: Tiling,
+    tiling: TileOverrides,
     precision: Precision,
     /// The number of parts of each sum (split-K).
     splits: Option<usize>,
@@ -56,7 +56,7 @@ impl Forced {
             Ok(plan) => Ok((self.splits.is_none() && !self.turned).then_some(plan)),
             Err(Error::NoKernel { .. } | Error::NoTile { .. }) => Ok(None),
             #[cfg(feature = "kernels")]
-            Err(Error::Plan { .. }) if self.tiling != Tiling::default() => Ok(None),
+            Err(Error::Plan { .. }) if self.tiling != TileOverrides::default() => Ok(None),
             // A precision is never replaced silently: a device without it refuses.
             Err(Error::PrecisionUnsupported { precision, .. }) if precision == self.precision => {
                 Ok(None)
@@ -455,13 +455,13 @@ fn tiling(
         Number,
         (Number, Number, Number),
     ),
-) -> Tiling {
+) -> TileOverrides {
     let (block_k, elems_per_thread, stages) = rest;
-    Tiling { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages }
+    TileOverrides { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages }
 }
 
 /// Some numbers of a tile, small enough that few devices refuse them.
-fn tile() -> impl Strategy<Value = Tiling> {
+fn tile() -> impl Strategy<Value = TileOverrides> {
     use proptest::option::of;
     use proptest::sample::select;
     let block = || of(select(vec![16u32, 32, 48, 64, 128]));
@@ -476,7 +476,7 @@ fn fragmented() -> impl Strategy<Value = ConvCase> {
 }
 
 /// Some numbers of a tile on matrix units, including the largest that are supported.
-fn fragments() -> impl Strategy<Value = Tiling> {
+fn fragments() -> impl Strategy<Value = TileOverrides> {
     use proptest::option::weighted;
     use proptest::sample::select;
     let block = || weighted(0.8, select(vec![32u32, 64, 128, 256]));
@@ -490,7 +490,7 @@ fn fragments() -> impl Strategy<Value = Tiling> {
 }
 
 /// A tile of two or three warpgroups, or the plan's own, and sometimes the number of stages.
-fn warpgroups() -> impl Strategy<Value = Tiling> {
+fn warpgroups() -> impl Strategy<Value = TileOverrides> {
     use proptest::option::weighted;
     use proptest::sample::select;
     let blocks = select(vec![
@@ -501,12 +501,12 @@ fn warpgroups() -> impl Strategy<Value = Tiling> {
         (256, 64, 2),
         (256, 128, 2),
     ]);
-    (weighted(0.7, blocks), weighted(0.2, Just(2u32))).prop_map(|(blocks, stages)| Tiling {
+    (weighted(0.7, blocks), weighted(0.2, Just(2u32))).prop_map(|(blocks, stages)| TileOverrides {
         block_m: blocks.map(|it| it.0),
         block_n: blocks.map(|it| it.1),
         ratio_m: blocks.map(|it| it.2),
         stages,
-        ..Tiling::default()
+        ..TileOverrides::default()
     })
 }
 
@@ -520,15 +520,15 @@ struct Bands {
 }
 
 impl Bands {
-    fn tiling(self, case: &ConvCase) -> Tiling {
+    fn tiling(self, case: &ConvCase) -> TileOverrides {
         let Self { lines, walks, chunks, members } = self;
         let windows = 8 / case.channels as u32;
-        Tiling {
+        TileOverrides {
             block_m: Some(14 * windows * lines * walks),
             block_n: Some(8 * chunks),
             ratio_m: Some(lines),
             ratio_n: Some(members),
-            ..Tiling::default()
+            ..TileOverrides::default()
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each kernel's own configuration chooses which of these apply to it, and adds its own.
 
-use windowpane_geometry::{Convolution, DType, Tile, Tiling};
+use windowpane_geometry::{Convolution, DType, Tile, TileOverrides};
 
 use crate::conv::common::gather::phases;
 use crate::conv::problem::{Pass, Task};
@@ -80,17 +80,17 @@ pub(in crate::conv) fn register_tile(rows: u32, vectors: u32, lanes: u32) -> Til
     }
 }
 
-/// The rows, vectors and lanes of a register tile, overridden by a tiling. The other numbers of the tile follow
+/// The rows, vectors and lanes of a register tile, overridden by some numbers of a tile. The other numbers of the tile follow
 /// from these, and different ones are rejected.
 pub(in crate::conv) fn registers(
-    tiling: &Tiling,
+    overrides: &TileOverrides,
     [rows, vectors, lanes]: [u32; 3],
 ) -> Result<[u32; 3], PlanError> {
-    let rows = tiling.ratio_m.unwrap_or(rows);
-    let vectors = tiling.ratio_n.unwrap_or(vectors);
-    let lanes = tiling.elems_per_thread.unwrap_or(lanes);
+    let rows = overrides.ratio_m.unwrap_or(rows);
+    let vectors = overrides.ratio_n.unwrap_or(vectors);
+    let lanes = overrides.elems_per_thread.unwrap_or(lanes);
     let expected = register_tile(rows, vectors, lanes);
-    let found = tiling.over(expected).fields();
+    let found = overrides.over(expected).fields();
     for ((name, found), (_, expected)) in found.into_iter().zip(expected.fields()) {
         check_number(name, found, expected)?;
     }

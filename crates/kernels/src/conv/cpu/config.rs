@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, LIMIT, Layout, Precision, Tile, Tiling};
+use windowpane_geometry::{Convolution, LIMIT, Layout, Precision, Tile, TileOverrides};
 
 use crate::conv::common::gather::columns;
 use crate::conv::common::pack::Packing;
@@ -50,8 +50,8 @@ impl Config {
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
-        let [rows, vectors, lanes] = registers(tiling, [self.rows, self.vectors, self.lanes])?;
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let [rows, vectors, lanes] = registers(overrides, [self.rows, self.vectors, self.lanes])?;
         Ok(Self { rows, vectors, lanes })
     }
 

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, Tiling};
+use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, TileOverrides};
 
 use super::rolling::rolls;
 use super::weight;
@@ -82,8 +82,8 @@ impl Config {
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
-        let [rows, lines, lanes] = registers(tiling, [self.rows, self.lines, self.lanes])?;
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let [rows, lines, lanes] = registers(overrides, [self.rows, self.lines, self.lanes])?;
         Ok(Self { rows, lines, lanes })
     }
 

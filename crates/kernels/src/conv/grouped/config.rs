@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Layout, Precision, Tile, Tiling};
+use windowpane_geometry::{Layout, Precision, Tile, TileOverrides};
 
 use crate::conv::common::gather::{columns, inner};
 use crate::conv::common::rules::{
@@ -38,8 +38,8 @@ impl Config {
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
-        let [rows, vectors, lanes] = registers(tiling, [self.rows, 1, LANES])?;
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let [rows, vectors, lanes] = registers(overrides, [self.rows, 1, LANES])?;
         check_number("ratio_n", vectors, 1)?;
         check_number("elems_per_thread", lanes, LANES)?;
         Ok(Self { rows })

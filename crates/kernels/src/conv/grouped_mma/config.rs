@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{AXES, Convolution, DType, Layout, Precision, Tile, Tiling};
+use windowpane_geometry::{AXES, Convolution, DType, Layout, Precision, Tile, TileOverrides};
 
 use super::form::{CHUNK, Form, HALVES, PLANE, TILES, WALKS, walk_windows};
 use crate::conv::common::epilogue::Epilogue;
@@ -73,8 +73,8 @@ impl Config {
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
-        let tile = tiling.over(self.as_tile());
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let tile = overrides.over(self.as_tile());
         check_number("block_k", tile.block_k, TERMS)?;
         check_number("stages", tile.stages, 1)?;
         let Tile { block_m, block_n, ratio_m, ratio_n, elems_per_thread, .. } = tile;

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::Tiling;
+use windowpane_geometry::TileOverrides;
 
 use crate::conv::common::kernel::Kernel;
 use crate::conv::implicit_gemm::{mma, simt, wgmma};
@@ -117,19 +117,19 @@ impl fmt::Display for Algorithm {
 
 impl Config {
     /// The configuration with some numbers of its tile replaced.
-    pub(super) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
+    pub(super) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
         Ok(match self {
-            Self::Cpu(config) => Self::Cpu(config.over(tiling)?),
-            Self::Depthwise(config) => Self::Depthwise(config.over(tiling)?),
-            Self::Direct(_) if *tiling != Tiling::default() => {
+            Self::Cpu(config) => Self::Cpu(config.over(overrides)?),
+            Self::Depthwise(config) => Self::Depthwise(config.over(overrides)?),
+            Self::Direct(_) if *overrides != TileOverrides::default() => {
                 return Err(PlanError::Untiled { kernel: direct::NAME });
             }
             Self::Direct(config) => Self::Direct(config),
-            Self::Grouped(config) => Self::Grouped(config.over(tiling)?),
-            Self::GroupedMma(config) => Self::GroupedMma(config.over(tiling)?),
-            Self::Mma(config) => Self::Mma(config.over(tiling)),
-            Self::Simt(config) => Self::Simt(config.over(tiling)),
-            Self::Wgmma(config) => Self::Wgmma(config.over(tiling)?),
+            Self::Grouped(config) => Self::Grouped(config.over(overrides)?),
+            Self::GroupedMma(config) => Self::GroupedMma(config.over(overrides)?),
+            Self::Mma(config) => Self::Mma(config.over(overrides)),
+            Self::Simt(config) => Self::Simt(config.over(overrides)),
+            Self::Wgmma(config) => Self::Wgmma(config.over(overrides)?),
         })
     }
 }

@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, DType, Layout, Tile, Tiling};
+use windowpane_geometry::{Convolution, DType, Layout, Tile, TileOverrides};
 
 use super::bias;
 use super::common::arguments::Arguments;
@@ -35,7 +35,7 @@ pub struct PlanOptions {
     /// The layout that the kernel computes in.
     pub layout: Option<Layout>,
     /// Numbers of its tile.
-    pub tiling: Tiling,
+    pub tile: TileOverrides,
 }
 
 /// How a convolution will run.
@@ -71,12 +71,12 @@ impl Plan {
         let mut best: Option<(f64, Self)> = None;
         let mut refused: Option<(f64, PlanError)> = None;
         for (algorithm, layout) in candidates(task, options) {
-            let tiled = Self::of(algorithm, layout, task, options.tiling);
+            let tiled = Self::of(algorithm, layout, task, options.tile);
             match tiled {
                 Ok(plan) => keep_least(&mut best, plan.seconds(task), plan),
                 Err(error) => {
                     // The reason of the kernel that would be chosen without the requested tile.
-                    let untiled = Self::of(algorithm, layout, task, Tiling::default());
+                    let untiled = Self::of(algorithm, layout, task, TileOverrides::default());
                     let seconds = untiled.map_or(f64::MAX, |plan| plan.seconds(task));
                     keep_least(&mut refused, seconds, error);
                 }
@@ -104,13 +104,13 @@ impl Plan {
         algorithm: Algorithm,
         layout: Layout,
         given: Task<'_>,
-        tiling: Tiling,
+        overrides: TileOverrides,
     ) -> Result<Self, PlanError> {
         let task = Task { conv: &in_layout(given.conv, given.request.pass, layout), ..given };
         let config = algorithm.config(task);
         let none = NotApplicable("none of its tiles fits this device");
         let config = config.ok_or(none.by(algorithm.name()))?;
-        let config = config.over(&tiling)?;
+        let config = config.over(&overrides)?;
         let kernel = config.kernel();
         kernel.check(task)?;
         let plan = Self {
@@ -233,7 +233,7 @@ fn candidates(task: Task<'_>, options: PlanOptions) -> impl Iterator<Item = (Alg
         move |algorithm: &Algorithm| options.algorithm.is_none_or(|own| own == *algorithm);
     // The direct kernel has no tile, so it cannot have a requested one.
     let has_tile = move |algorithm: &Algorithm| {
-        *algorithm != Algorithm::Direct || options.tiling == Tiling::default()
+        *algorithm != Algorithm::Direct || options.tile == TileOverrides::default()
     };
     let allowed =
         Algorithm::ALL.into_iter().filter(move |kernel| is_allowed(kernel) && has_tile(kernel));
@@ -249,7 +249,7 @@ fn candidates(task: Task<'_>, options: PlanOptions) -> impl Iterator<Item = (Alg
 /// Why no kernel can compute a problem with these options.
 fn no_candidate(task: Task<'_>, options: PlanOptions) -> PlanError {
     let Task { conv, request, .. } = task;
-    let tiled = options.tiling != Tiling::default();
+    let tiled = options.tile != TileOverrides::default();
     match options.algorithm {
         Some(Algorithm::Direct) if tiled => PlanError::Untiled { kernel: Algorithm::Direct.name() },
         Some(algorithm) => {

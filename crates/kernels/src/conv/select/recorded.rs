@@ -69,7 +69,7 @@ fn tiles_are_nearly_always_the_fastest() {
         let seconds = |tile: &str| {
             let options = PlanOptions {
                 algorithm: Some(Algorithm::Wgmma),
-                tiling: tile.parse().expect("a tile"),
+                tile: tile.parse().expect("a tile"),
                 ..PlanOptions::default()
             };
             let plan = Plan::new(&conv, request, options, device).ok()?;

@@ -37,7 +37,7 @@ impl Plan {
     ) -> Vec<Self> {
         let tiles = self.tile().into_iter().flat_map(steps).filter_map(|tile| {
             let (algorithm, layout) = (Some(self.algorithm()), Some(self.layout));
-            let options = PlanOptions { algorithm, layout, tiling: tile.into() };
+            let options = PlanOptions { algorithm, layout, tile: tile.into() };
             Self::new(conv, request, options, device).ok()
         });
         let splits = [self.splits * 2, self.splits / 2].map(|splits| Self { splits, ..*self });

@@ -188,7 +188,7 @@ fn blocks_of_matrix_units_are_as_large_as_they_can_be() {
 fn an_impossible_tile_is_refused_by_its_limit() {
     let conv = conv(8, 64, 128, 1);
     let refused = |text: &str, request: Request, device: &Capabilities| {
-        let options = PlanOptions { tiling: text.parse().unwrap(), ..PlanOptions::default() };
+        let options = PlanOptions { tile: text.parse().unwrap(), ..PlanOptions::default() };
         Plan::new(&conv, request, options, device).unwrap_err().to_string()
     };
     for request in [F32, BF16, TF32] {
@@ -210,7 +210,7 @@ fn an_impossible_tile_is_refused_by_its_limit() {
     // Numbers that follow from others need not be requested.
     let rows = |text: &str| {
         let options = PlanOptions {
-            tiling: text.parse().unwrap(),
+            tile: text.parse().unwrap(),
             algorithm: Some(Algorithm::Cpu),
             layout: None,
         };
@@ -222,7 +222,7 @@ fn an_impossible_tile_is_refused_by_its_limit() {
     // The error names the quantity that a number must divide.
     let bands = |text: &str| {
         let algorithm = Some(Algorithm::GroupedMma);
-        let options = PlanOptions { tiling: text.parse().unwrap(), algorithm, layout: None };
+        let options = PlanOptions { tile: text.parse().unwrap(), algorithm, layout: None };
         Plan::new(&self::conv(8, 96, 96, 24), BF16, options, &GPU).unwrap_err().to_string()
     };
     assert!(bands("ratio_n=3").contains("ratio_n=3 was requested, which does not divide"));
@@ -235,24 +235,24 @@ fn an_impossible_tile_is_refused_by_its_limit() {
 /// A search may halve a number of the tile to zero.
 #[test]
 fn a_tile_of_nothing_is_refused_by_every_kernel() {
-    let (conv, none, all) = (conv(8, 64, 128, 1), Some(0), Tiling::default());
-    let tilings = [
-        Tiling { block_m: none, ..all },
-        Tiling { block_n: none, ..all },
-        Tiling { block_k: none, ..all },
-        Tiling { ratio_m: none, ..all },
-        Tiling { ratio_n: none, ..all },
-        Tiling { stages: none, ..all },
+    let (conv, none, all) = (conv(8, 64, 128, 1), Some(0), TileOverrides::default());
+    let tiles = [
+        TileOverrides { block_m: none, ..all },
+        TileOverrides { block_n: none, ..all },
+        TileOverrides { block_k: none, ..all },
+        TileOverrides { ratio_m: none, ..all },
+        TileOverrides { ratio_n: none, ..all },
+        TileOverrides { stages: none, ..all },
     ];
     for pass in [Pass::Forward, Pass::Data, Pass::Weight] {
         for (device, algorithm) in [GPU, PROCESSOR, HOPPER]
             .into_iter()
             .flat_map(|device| Algorithm::ALL.map(|algorithm| (device, algorithm)))
         {
-            for tiling in tilings {
-                let options = PlanOptions { algorithm: Some(algorithm), tiling, layout: None };
+            for tile in tiles {
+                let options = PlanOptions { algorithm: Some(algorithm), tile, layout: None };
                 let plan = Plan::new(&conv, Request { pass, ..BF16 }, options, &device);
-                assert!(plan.is_err(), "{pass} {algorithm} {tiling:?}: {plan:?}");
+                assert!(plan.is_err(), "{pass} {algorithm} {tile:?}: {plan:?}");
             }
         }
     }
@@ -342,9 +342,9 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
     let bias = Request { pass: Pass::Bias, ..BF16 };
     assert_eq!(plan(&large, bias, &HOPPER).unwrap().layout, Layout::ChannelsFirst);
     // A tile that only another kernel supports selects that kernel.
-    let tiling = Tiling { block_k: Some(32), ..Tiling::default() };
+    let tile = TileOverrides { block_k: Some(32), ..TileOverrides::default() };
     let tiled =
-        Plan::new(&large, BF16, PlanOptions { tiling, ..PlanOptions::default() }, &HOPPER).unwrap();
+        Plan::new(&large, BF16, PlanOptions { tile, ..PlanOptions::default() }, &HOPPER).unwrap();
     assert_eq!(tiled.algorithm(), Algorithm::Mma);
     // A search tries both layouts.
     let tried = Plan::beginnings(&large, F32, &PROCESSOR);
@@ -523,14 +523,14 @@ fn tf32_is_of_f32_and_of_matrix_units() {
 #[test]
 fn any_numbers_are_checked() {
     const NUMBERS: [u32; 11] = [0, 1, 2, 3, 4, 16, 64, 256, 65_536, 1 << 31, u32::MAX];
-    let numbers: [fn(&mut Tiling) -> &mut Option<u32>; 7] = [
-        |tiling| &mut tiling.block_m,
-        |tiling| &mut tiling.block_n,
-        |tiling| &mut tiling.block_k,
-        |tiling| &mut tiling.ratio_m,
-        |tiling| &mut tiling.ratio_n,
-        |tiling| &mut tiling.elems_per_thread,
-        |tiling| &mut tiling.stages,
+    let numbers: [fn(&mut TileOverrides) -> &mut Option<u32>; 7] = [
+        |overrides| &mut overrides.block_m,
+        |overrides| &mut overrides.block_n,
+        |overrides| &mut overrides.block_k,
+        |overrides| &mut overrides.ratio_m,
+        |overrides| &mut overrides.ratio_n,
+        |overrides| &mut overrides.elems_per_thread,
+        |overrides| &mut overrides.stages,
     ];
     let (mut checked, mut accepted) = (0, 0);
     let mut check = |plan: &Plan, conv: &Convolution, request, device: &Capabilities| {
@@ -556,8 +556,8 @@ fn any_numbers_are_checked() {
                         for (i, first) in numbers.iter().enumerate() {
                             for second in &numbers[i..] {
                                 let mut options = options;
-                                *first(&mut options.tiling) = Some(n);
-                                *second(&mut options.tiling) = Some(m);
+                                *first(&mut options.tile) = Some(n);
+                                *second(&mut options.tile) = Some(m);
                                 if let Ok(plan) = Plan::new(&conv, request, options, &device) {
                                     check(&plan, &conv, request, &device);
                                     check(&Plan { splits, ..plan }, &conv, request, &device);

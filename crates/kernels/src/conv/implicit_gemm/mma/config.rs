@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, Layout, Tile, Tiling};
+use windowpane_geometry::{Convolution, Layout, Tile, TileOverrides};
 
 use super::form;
 use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
@@ -44,8 +44,8 @@ impl Config {
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Self {
-        Self { tile: tiling.over(self.tile), ..self }
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Self {
+        Self { tile: overrides.over(self.tile), ..self }
     }
 }
 

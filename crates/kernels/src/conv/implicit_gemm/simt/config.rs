@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, DType, Precision, Tile, Tiling};
+use windowpane_geometry::{Convolution, DType, Precision, Tile, TileOverrides};
 
 use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::rules::{
@@ -39,8 +39,8 @@ impl Config {
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Self {
-        Self { tile: tiling.over(self.tile) }
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Self {
+        Self { tile: overrides.over(self.tile) }
     }
 }
 

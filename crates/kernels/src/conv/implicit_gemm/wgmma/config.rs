@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, LIMIT, Precision, Tile, Tiling};
+use windowpane_geometry::{Convolution, LIMIT, Precision, Tile, TileOverrides};
 
 use super::cost;
 use super::kernel::staged_bytes;
@@ -62,8 +62,8 @@ impl Config {
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
-        let tile = tiling.over(self.as_tile());
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let tile = overrides.over(self.as_tile());
         check_number("ratio_n", tile.ratio_n, 1)?;
         check_number("elems_per_thread", tile.elems_per_thread, LOAD)?;
         Ok(tile.into())
