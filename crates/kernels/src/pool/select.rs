@@ -352,7 +352,7 @@ fn verdicts(problem: Problem<'_>, device: &Capabilities) -> Vec<(Algorithm, Verd
     let mut verdicts: Vec<_> = Algorithm::ALL.iter().map(verdict).collect();
     verdicts.sort_by_key(|(_, verdict)| match *verdict {
         Verdict::Chosen { .. } => (0, 0),
-        Verdict::NotChosen { nanoseconds } => (1, nanoseconds),
+        Verdict::NotChosen { nanoseconds } | Verdict::Overrides { nanoseconds } => (1, nanoseconds),
         Verdict::DoesNotApply(_) | Verdict::CannotRun(_) => (2, 0),
     });
     verdicts
