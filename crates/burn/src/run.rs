@@ -10,10 +10,10 @@ use windowpane::{
     Window,
 };
 
-use crate::asked::{ConvOptions, Operator, Windows};
 use crate::memory::{
     Made, Operand, Refusal, device, dims, give, layout_of, real, refusal, to_dtype,
 };
+use crate::operation::{ConvOptions, Operator, Windows};
 
 pub(crate) fn run(
     operator: &Operator<'_>,
