@@ -41,8 +41,6 @@ mod loop_limit;
 mod nd;
 mod output_reuse;
 mod pad;
-#[cfg(feature = "kernels")]
-mod patience;
 mod plan;
 #[cfg(feature = "kernels")]
 mod plan_cache;
@@ -51,6 +49,8 @@ mod recording;
 #[cfg(feature = "kernels")]
 mod speeds;
 mod tensor;
+#[cfg(feature = "kernels")]
+mod watchdog;
 #[cfg(all(feature = "kernels", target_os = "linux"))]
 mod wayland_log;
 
