@@ -34,7 +34,7 @@ use crate::pool::common::{
 };
 use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
 use crate::pool::strips::form::{Form, columns_of, reads};
-use crate::pool::strips::place::strips_args;
+use crate::pool::strips::strip::strips_args;
 
 const NAME: &str = "register_tile";
 
