@@ -4,12 +4,12 @@ use cubecl::prelude::*;
 
 use super::block::{BlockArgs, PlaneWork, work_of};
 use super::form::Form;
+use super::mainloop::{Walk, go_over, walk_down};
 use super::nonfinite_fixup::recomputed;
 use super::pixels::stage;
 use super::results::{
     are_numbers, is_there, piece_of, read_piece, result_of, store_vector, window_of,
 };
-use super::walk::{Walk, go_over, walk_down};
 use super::weights::{fill, no_weights, spots_of};
 use crate::conv::common::epilogue::EpilogueArgs;
 use crate::conv::common::gather::GatherArgs;

@@ -41,10 +41,10 @@ pub(in crate::conv) mod config;
 mod cost;
 mod form;
 mod kernel;
+mod mainloop;
 mod nonfinite_fixup;
 mod pixels;
 mod results;
-mod walk;
 mod weights;
 
 use block::BlockArgsLaunch;

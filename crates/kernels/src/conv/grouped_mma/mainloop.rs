@@ -1,5 +1,5 @@
-//! A plane's walk: lines of pixels times bands of weights. Sums are written to shared memory as soon as they are
-//! complete.
+//! The mainloop: a plane walks down lines of pixels and multiplies them by bands of weights. Sums are written to shared
+//! memory as soon as they are complete.
 
 use cubecl::cmma::{MatrixIdent, MmaDefinition};
 use cubecl::prelude::*;
