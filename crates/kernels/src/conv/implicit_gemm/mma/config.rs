@@ -68,7 +68,7 @@ pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
 
 /// The speed of the mainloop, fitted to the times of 15 tiles for 36 layers on an H200.
 fn mainloop(tile: &Tile, product: &Product, Task { request, device, .. }: Task<'_>) -> Mainloop {
-    let loads = LoadTimes { element: 0.015, vector: 0.45, of_rows: 1.2, of_taps: 1.3 };
+    let loads = LoadTimes { element: 0.015, vector: 0.45, of_windows: 1.2, of_taps: 1.3 };
     // Factors of tf32 take twice as long.
     let half = 2.0 / request.dtype.size() as f64;
     Mainloop {

@@ -110,7 +110,7 @@ fn launch(arguments: &Arguments<'_>, Config { tile, fragment, plane }: Config) {
     let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
     let out_lanes = form.product.stored_lanes();
     let launch = launch_of(conv, pass, splits, &tile);
-    // SAFETY: lines and columns past the last are clamped for loads and not stored, terms past the last are clamped
+    // SAFETY: rows and columns past the last are clamped for loads and not stored, terms past the last are clamped
     // too, and reads outside the tensors are moved inside.
     unsafe {
         kernel::mma::launch_unchecked(

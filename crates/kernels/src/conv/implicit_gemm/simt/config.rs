@@ -148,7 +148,7 @@ fn mainloop(tile: &Tile, product: &Product, device: &Capabilities) -> Mainloop {
     let [k, ratio_m, ratio_n] = [tile.block_k, tile.ratio_m, tile.ratio_n].map(f64::from);
     let products = 16.0 * ratio_m * ratio_n;
     let share = products / (products + ratio_m + ratio_n + 13.5);
-    let loads = LoadTimes { element: 0.043, vector: 0.14, of_rows: 1.9, of_taps: 1.25 };
+    let loads = LoadTimes { element: 0.043, vector: 0.14, of_windows: 1.9, of_taps: 1.25 };
     Mainloop {
         products: share * device.speeds.vector as f64,
         loads: product.loading(tile, loads),

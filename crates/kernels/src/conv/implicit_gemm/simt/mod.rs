@@ -12,8 +12,9 @@
 //! terms, of which there are very many, are windows.
 //!
 //! ```text
-//! forward, data    line of a = row     term = tap, channel      b = weights
-//! weight           line of a = tap, channel     term = window   b = dy
+//! forward          row of a = window          term = tap, channel    b = weights
+//! data             row of a = coordinate      term = tap, filter     b = weights
+//! weight           row of a = tap, channel    term = window          b = dy
 //! ```
 //!
 //! The real code departs from this as follows. The next block of terms is loaded into registers while the current
@@ -88,7 +89,7 @@ fn launch(arguments: &Arguments<'_>, Config { tile }: Config) {
     let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
     let out_lanes = form.product.stored_lanes();
     let launch = launch_of(conv, pass, splits, &tile);
-    // SAFETY: lines and columns past the last are clamped for loads and not stored, terms past the last are clamped
+    // SAFETY: rows and columns past the last are clamped for loads and not stored, terms past the last are clamped
     // too, and reads outside the tensors are moved inside.
     unsafe {
         kernel::simt::launch_unchecked(
