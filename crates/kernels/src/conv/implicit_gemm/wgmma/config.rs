@@ -5,10 +5,10 @@ use core::fmt;
 use windowpane_geometry::{Convolution, LIMIT, Precision, Tile, TileOverrides};
 
 use super::cost;
+use super::im2col::Im2colWalk;
 use super::kernel::staged_bytes;
 use super::product::Product;
 use super::tile::{ROWS, WARPGROUP, units, warps};
-use super::walk::Walk;
 use crate::conv::common::rules::check_number;
 use crate::conv::common::split_k;
 use crate::conv::implicit_gemm::rules;
@@ -135,7 +135,8 @@ fn cheapest_splits(product: &Product, tile: &Tile, device: &Capabilities) -> usi
     let cost = |splits: &usize| cost::cycles(product, tile, *splits, device);
     let most = worthwhile_splits(product, tile, device);
     // With few tiles, as many parts as give each multiprocessor one or two of them.
-    let tiles = |walk: Walk| walk.products() * product.tiles(&walk, tile).iter().product::<usize>();
+    let tiles =
+        |walk: Im2colWalk| walk.products() * product.tiles(&walk, tile).iter().product::<usize>();
     let tiles = product.walks(tile).map(tiles).max().unwrap_or(1) * product.groups();
     let all = device.multiprocessors.unwrap_or(1) as usize;
     let filling = [all, 2 * all].map(|cubes| cubes / tiles.max(1));
@@ -178,7 +179,7 @@ fn fitted(
     // With several parts a stage takes proportionally longer to multiply, so that fewer stages are enough.
     let least = if product.parts > 1 { 2 } else { 3 };
     // Cubes that share a multiprocessor must also fit without resident columns: others were slower.
-    let fits = |walk: Walk| {
+    let fits = |walk: Im2colWalk| {
         product.resident(&walk, &tile) <= 1
             || shared_bytes(product, &tile, &walk, [least; 2], false) <= room
     };
@@ -188,7 +189,7 @@ fn fitted(
 
 /// The most stages that fit, where sums are stored whole or `split`.
 fn most_stages(tile: &Tile, product: &Product, room: usize, split: bool) -> u32 {
-    let most = |walk: Walk| {
+    let most = |walk: Im2colWalk| {
         let fits = |stages: &u32| pipeline_bytes(product, tile, &walk, *stages, split) <= room;
         (1..=MOST_STAGES).take_while(fits).last().unwrap_or(0)
     };
@@ -196,7 +197,12 @@ fn most_stages(tile: &Tile, product: &Product, room: usize, split: bool) -> u32 
 }
 
 /// The number of cubes that the device holds at once. Two cubes on a multiprocessor hide each other's stores.
-pub(super) fn cubes(product: &Product, tile: &Tile, walk: &Walk, device: &Capabilities) -> usize {
+pub(super) fn cubes(
+    product: &Product,
+    tile: &Tile,
+    walk: &Im2colWalk,
+    device: &Capabilities,
+) -> usize {
     let registers = units(tile) * (sums(product, tile) + OTHER_REGISTERS);
     let shared = pipeline_bytes(product, tile, walk, tile.stages, false) + RESERVED;
     // With several parts, the products of each stage are waited for as well, and two cubes slow each other down more.
@@ -212,7 +218,13 @@ fn sums(product: &Product, tile: &Tile) -> u32 {
 
 /// The bytes of `stages` stages, and of the memory in which warps rearrange their results, which are wider if sums are
 /// `split`.
-fn pipeline_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32, split: bool) -> usize {
+fn pipeline_bytes(
+    product: &Product,
+    tile: &Tile,
+    walk: &Im2colWalk,
+    stages: u32,
+    split: bool,
+) -> usize {
     let resident = product.resident(walk, tile);
     let columns = if resident > 0 { resident } else { stages };
     shared_bytes(product, tile, walk, [stages, columns], split)
@@ -222,7 +234,7 @@ fn pipeline_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32, spli
 fn shared_bytes(
     product: &Product,
     tile: &Tile,
-    walk: &Walk,
+    walk: &Im2colWalk,
     [stages, columns]: [u32; 2],
     split: bool,
 ) -> usize {
@@ -311,7 +323,7 @@ fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(
 /// A description of the form in which the kernel multiplies its factors.
 pub(in crate::conv) fn factors(conv: &Convolution, request: Request) -> &'static str {
     let product = Product::new(conv, request);
-    match product.map(|product| (product.parts, product.fold.is_some())) {
+    match product.map(|product| (product.parts, product.repacked.is_some())) {
         Some((3, _)) => "three bf16 each, six products",
         Some((2, true)) => "two tf32 each, three products; pixels in lines",
         Some((2, false)) => "two tf32 each, three products",

@@ -3,9 +3,9 @@
 use windowpane_geometry::{AXES, Tile};
 
 use super::config::cubes;
+use super::im2col::Im2colWalk;
 use super::product::Product;
 use super::tile::{CHUNK, CHUNK_BYTES, LINE, products, whole};
-use super::walk::Walk;
 use crate::conv::common::cost;
 use crate::conv::problem::{Pass, Task, operands};
 use crate::device::Capabilities;
@@ -87,14 +87,14 @@ fn repacking(product: &Product, task: Task<'_>) -> (f64, usize) {
 
 /// The cycles in which the copy engine loads a step's rows and columns with `rate` bytes per cycle, where rows are loaded
 /// once for `taps` taps. Resident columns are counted as well: without them, the time of small tiles is estimated too low.
-fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, rate: f64) -> f64 {
+fn loading(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize, rate: f64) -> f64 {
     let parts = product.parts as f64;
     let rows = product.rows_bytes(walk, tile) as f64 / taps as f64;
     let columns = product.columns_bytes(tile) as f64;
     let loading = parts * (rows + columns) / rate;
     let (sizes, steps) = product.image();
     let pixel = steps[sizes.len() - 2] * product.size;
-    if product.pass == Pass::Weight || product.comb().is_some() {
+    if product.pass == Pass::Weight || product.planar().is_some() {
         return loading;
     }
     // The chunks of lines that are filled with zeros, because the channels, or the columns of a panel, end there.
@@ -116,7 +116,7 @@ fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, rate: f64) 
 /// weight gradient the last slices of the image's channels and the last panels of the other operand.
 fn slow_lines(
     product: &Product,
-    walk: &Walk,
+    walk: &Im2colWalk,
     tile: &Tile,
     splits: usize,
     device: &Capabilities,
@@ -129,10 +129,10 @@ fn slow_lines(
     let shared = if walk.reach > 0 { walk.taps(0)[AXES - 1].max(1) } else { 1 };
     let image = if is_weight { tile.block_n as f64 } else { tile.block_m as f64 / shared as f64 };
     let mut step = 0.0;
-    if product.comb().is_none() && product.lines().is_some() {
+    if product.planar().is_none() && product.lines().is_some() {
         step += CYCLES_PER_REPACKED_LINE * image;
     }
-    if is_weight && product.comb().is_none() && !product.inner().is_multiple_of(product.slice()) {
+    if is_weight && product.planar().is_none() && !product.inner().is_multiple_of(product.slice()) {
         step += CYCLES_PER_PARTIAL_LINE * image / product.slices() as f64;
     }
     if is_weight && product.flat.mn_major && !product.columns().is_multiple_of(line) {
@@ -166,7 +166,7 @@ fn cached(device: &Capabilities) -> f64 {
 /// The estimated cycles of all launches, by which tiles and numbers of parts are compared.
 pub(super) fn cycles(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) -> f64 {
     let launched = cost::START + device.launching(1) * clock(device);
-    let tiles = |walk: Walk| launched + tiles_cycles(product, &walk, tile, splits, device);
+    let tiles = |walk: Im2colWalk| launched + tiles_cycles(product, &walk, tile, splits, device);
     let tiles = product.walks(tile).map(tiles).sum::<f64>();
     let parts = (2 * splits * product.results() * 4) as f64;
     match splits {
@@ -175,10 +175,10 @@ pub(super) fn cycles(product: &Product, tile: &Tile, splits: usize, device: &Cap
     }
 }
 
-/// The estimated cycles of all waves of tiles of a walk, each limited by its slowest resource.
+/// The estimated cycles of all waves of tiles of a product, each limited by its slowest resource.
 fn tiles_cycles(
     product: &Product,
-    walk: &Walk,
+    walk: &Im2colWalk,
     tile: &Tile,
     splits: usize,
     device: &Capabilities,

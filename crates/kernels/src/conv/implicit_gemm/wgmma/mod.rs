@@ -26,7 +26,7 @@
 //!   image; a tap is an offset into the window. The other operand is loaded with a plain map.
 //!   Where a tile is so narrow that its products finish before the next rows are loaded, a run of
 //!   pixels is loaded once for all taps along the width, and each tap reads it at a different offset
-//!   (`Walk`). Where one tile has all columns and there is room for those of all its steps, they are *resident*:
+//!   (`Im2colWalk`). Where one tile has all columns and there is room for those of all its steps, they are *resident*:
 //!   a cube loads them only once, for all its tiles.
 //! * The *warpgroups* wait until a stage is `full` and multiply it (`wgmma`), with their accumulators in
 //!   registers. The products are asynchronous. A stage is released when the first products of the next
@@ -54,7 +54,7 @@
 //! small groups, several groups are multiplied as one, and the results between two groups are not stored.
 //!
 //! A data gradient with strides is one such product for each phase (`Gather`). One launch computes all of them: the copy
-//! engine walks the same coordinates for each, and its taps are at different offsets (`Walk::over`). Only where results
+//! engine walks the same coordinates for each, and its taps are at different offsets (`Im2colWalk::over`). Only where results
 //! may have to be recomputed, each phase is a launch of its own.
 //!
 //! Where tiles are few, sums are split into parts, which a separate launch (`split_k`) adds; where factors are split or
@@ -83,16 +83,16 @@ use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
 mod cost;
+mod im2col;
 mod kernel;
 mod nonfinite_fixup;
 mod pointwise;
 mod product;
 mod repack;
 mod tile;
-mod walk;
 
 pub use config::Config;
-use kernel::{Form, Numbers, flat_map, image_map};
+use kernel::{Args, Form, flat_map, image_map};
 use product::Product;
 use tile::{CHUNK, PAIR};
 
@@ -174,8 +174,8 @@ fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
             false => (elem(stored), form.stored_at_once()),
         };
         let cubes = config::cubes(&product, tile, &walk, device);
-        let numbers = Numbers::launch(&product, &walk, &form, splits, cubes);
-        let cubes = cubes.min(numbers.tiles as usize);
+        let args = Args::launch(&product, &walk, &form, splits, cubes);
+        let cubes = cubes.min(args.tiles as usize);
         let flags = product.flags(&walk, tile, splits);
         // If nothing is checked, the kernel writes no flags, and any buffer can be passed.
         let flag_words = match flags {
@@ -196,7 +196,7 @@ fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
                 epilogue.args(conv.filter().count(), results, pair),
                 buffer(out, results * splits / form.stored_at_once() as usize),
                 buffer(&flag_words, flags),
-                numbers,
+                args,
                 form,
                 factor,
                 elem(stored),

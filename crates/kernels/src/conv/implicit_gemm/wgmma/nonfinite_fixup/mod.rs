@@ -7,10 +7,10 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, DType, Tile};
 
+use super::im2col::Im2colWalk;
 use super::product::Product;
 use super::tile::WARP;
 use super::tile::{BAND, bands};
-use super::walk::Walk;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_at};
 use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, read_at, row_point, term_point};
@@ -51,7 +51,7 @@ struct FixupArgs {
 pub(super) fn launch(
     client: &Client,
     product: &Product,
-    walk: &Walk,
+    walk: &Im2colWalk,
     gather: &Gather,
     dtype: DType,
     tile: &Tile,

@@ -7,9 +7,9 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::Tile;
 
+use super::super::im2col::Im2colWalk;
 use super::super::product::Product;
 use super::super::tile::{BAND, bands};
-use super::super::walk::Walk;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, read_at, row_point, tap_point};
 use crate::conv::problem::{Pass, results, windows};
@@ -46,7 +46,7 @@ struct WeightArgs {
 pub(in super::super) fn launch(
     client: &Client,
     product: &Product,
-    walk: &Walk,
+    walk: &Im2colWalk,
     gather: &Gather,
     tile: &Tile,
     splits: usize,
