@@ -80,8 +80,8 @@ pub(in crate::conv) fn register_tile(rows: u32, vectors: u32, lanes: u32) -> Til
     }
 }
 
-/// The rows, vectors and lanes of a register tile, overridden by some numbers of a tile. The other numbers of the tile follow
-/// from these, and different ones are rejected.
+/// The rows, vectors and lanes of a register tile with its overrides. The other numbers of the tile follow from these, and
+/// different ones are rejected.
 pub(in crate::conv) fn registers(
     overrides: &TileOverrides,
     [rows, vectors, lanes]: [u32; 3],

@@ -70,11 +70,6 @@ impl fmt::Display for Config {
     }
 }
 
-/// The layout of the weights for vectors of `lanes`.
-pub(super) fn packing(conv: &Convolution, pass: Pass, lanes: usize) -> Packing {
-    Packing::new(conv, pass, lanes)
-}
-
 /// Whether the kernel can compute a problem on a device.
 pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
     let Task { conv, request, device } = task;
@@ -84,7 +79,7 @@ pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
         Pass::Forward | Pass::Data => {
             let lanes = widest_register(request.dtype, device) as usize;
             require(
-                packing(conv, request.pass, lanes).elements() <= LIMIT,
+                Packing::new(conv, request.pass, lanes).elements() <= LIMIT,
                 "the packed filters are too large",
             )?;
             require(has_few_phases(conv, request.pass), "strides make too many phases")

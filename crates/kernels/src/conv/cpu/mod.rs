@@ -19,6 +19,7 @@ use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::EpilogueForm;
 use crate::conv::common::gather::{Gather, GatherForm, columns};
 use crate::conv::common::kernel::Kernel;
+use crate::conv::common::pack::Packing;
 use crate::conv::common::rules::independent_units;
 use crate::conv::problem::{Pass, Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
@@ -30,7 +31,6 @@ mod kernel;
 pub mod weight;
 
 pub use config::Config;
-use config::packing;
 use kernel::BlockArgsLaunch;
 
 /// The bytes of weights that stay in a core's caches while all columns of a few rows are computed.
@@ -77,7 +77,7 @@ impl Kernel for Config {
     fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
         match request.pass {
             Pass::Weight => 0,
-            pass => packing(conv, pass, self.lanes as usize).bytes(request.dtype),
+            pass => Packing::new(conv, pass, self.lanes as usize).bytes(request.dtype),
         }
     }
 
@@ -100,7 +100,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, w], out) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
-    let packing = packing(conv, pass, lanes);
+    let packing = Packing::new(conv, pass, lanes);
     let packed = packing.pack(arguments, w);
     let columns = columns(conv, pass);
     let whole = conv.layout() == Layout::ChannelsLast && columns.is_multiple_of(lanes);

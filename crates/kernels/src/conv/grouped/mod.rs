@@ -96,62 +96,57 @@ impl Kernel for Config {
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        launch(arguments, *self);
-        Ok(())
-    }
-}
-
-/// Launches the forward pass or the data gradient.
-fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Arguments { client, epilogue, .. } = *arguments;
-    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
-    let ([a, w], out) = (arguments.operands, arguments.out);
-    let packing = packing(conv, pass);
-    let packed = packing.pack(arguments, w);
-    let (inner, columns) = (inner(conv, pass) / LANES, columns(conv, pass) / LANES);
-    let chunk_vectors = packing.steps().inner / LANES;
-    let vectors = conv.groups() * columns;
-    let [inputs, _] = operands(conv, pass);
-    let results = results(conv, pass);
-    for gather in Gather::all(conv, pass) {
-        let [_, Sweep { rows: height, .. }, along] = gather.axes;
-        let form = Form {
-            along: Run::new(config.rows, &along),
-            tap_jump: along.tap_jump as u32,
-            inner: inner as u32,
-            columns: columns as u32,
-            chunk_vectors: chunk_vectors as u32,
-            gather: GatherForm::new(conv, pass),
-            epilogue: epilogue.form(dtype),
-        };
-        let runs = along.rows.div_ceil(config.rows as usize);
-        let units = gather.rows(conv) / along.rows * runs * vectors;
-        let (cubes, dim) = grid(client, arguments.units, units);
-        // SAFETY: lines outside are skipped, reads of pixels outside are moved inside, and rows past the last are not
-        // stored.
-        unsafe {
-            kernel::grouped::launch_unchecked(
-                client,
-                cubes,
-                dim,
-                LANES,
-                buffer(a, inputs / LANES),
-                buffer(&packed, packing.elements() / LANES),
-                epilogue.args(conv.filter().count(), results, LANES),
-                buffer(out, results / LANES),
-                gather.args(conv, &packing.steps()),
-                RunArgsLaunch::new(
-                    units as u32,
-                    height as u32,
-                    runs as u32,
-                    (vectors / chunk_vectors) as u32,
-                    height as u32,
-                    along.rows as u32,
-                ),
-                form,
-                elem(dtype),
-                elem(accumulator(dtype)),
-            )
+        let Arguments { client, epilogue, .. } = *arguments;
+        let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
+        let ([a, w], out) = (arguments.operands, arguments.out);
+        let packing = packing(conv, pass);
+        let packed = packing.pack(arguments, w);
+        let (inner, columns) = (inner(conv, pass) / LANES, columns(conv, pass) / LANES);
+        let chunk_vectors = packing.steps().inner / LANES;
+        let vectors = conv.groups() * columns;
+        let [inputs, _] = operands(conv, pass);
+        let results = results(conv, pass);
+        for gather in Gather::all(conv, pass) {
+            let [_, Sweep { rows: height, .. }, along] = gather.axes;
+            let form = Form {
+                along: Run::new(self.rows, &along),
+                tap_jump: along.tap_jump as u32,
+                inner: inner as u32,
+                columns: columns as u32,
+                chunk_vectors: chunk_vectors as u32,
+                gather: GatherForm::new(conv, pass),
+                epilogue: epilogue.form(dtype),
+            };
+            let runs = along.rows.div_ceil(self.rows as usize);
+            let units = gather.rows(conv) / along.rows * runs * vectors;
+            let (cubes, dim) = grid(client, arguments.units, units);
+            // SAFETY: lines outside are skipped, reads of pixels outside are moved inside, and rows past the last are not
+            // stored.
+            unsafe {
+                kernel::grouped::launch_unchecked(
+                    client,
+                    cubes,
+                    dim,
+                    LANES,
+                    buffer(a, inputs / LANES),
+                    buffer(&packed, packing.elements() / LANES),
+                    epilogue.args(conv.filter().count(), results, LANES),
+                    buffer(out, results / LANES),
+                    gather.args(conv, &packing.steps()),
+                    RunArgsLaunch::new(
+                        units as u32,
+                        height as u32,
+                        runs as u32,
+                        (vectors / chunk_vectors) as u32,
+                        height as u32,
+                        along.rows as u32,
+                    ),
+                    form,
+                    elem(dtype),
+                    elem(accumulator(dtype)),
+                )
+            }
         }
+        Ok(())
     }
 }

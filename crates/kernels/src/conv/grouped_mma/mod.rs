@@ -73,55 +73,50 @@ impl Kernel for Config {
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        launch(arguments, *self);
-        Ok(())
-    }
-}
-
-/// Launches the forward pass or the data gradient.
-fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Arguments { client, epilogue, .. } = *arguments;
-    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
-    let ([a, w], out) = (arguments.operands, arguments.out);
-    let (tile, lanes) = (config.as_tile(), config.elems_per_thread as usize);
-    let chunks = conv.input().channels() / CHUNK as usize;
-    let [inputs, weights] = operands(conv, pass);
-    let results = results(conv, pass);
-    let steps = weight_steps(conv, pass);
-    for gather in Gather::all(conv, pass) {
-        let form = Form::new(conv, pass, &gather, &tile, &epilogue, dtype);
-        let [_, height, width] = gather.axes;
-        let chunk_blocks = chunks / form.chunks as usize;
-        let [x, y, z] = form.cubes(conv, &gather).map(|cubes| cubes as u32);
-        let cubes = CubeCount::Static(x, y, z);
-        let laid = if form.late { accumulator(dtype) } else { dtype };
-        // SAFETY: pixels outside the tensor are not read, padding weights are read at an existing weight, and windows
-        // past the last are not stored.
-        unsafe {
-            kernel::grouped_mma::launch_unchecked(
-                client,
-                cubes,
-                CubeDim::new_1d(form.units()),
-                lanes,
-                buffer(a, inputs / lanes),
-                buffer(w, weights),
-                epilogue.args(conv.filter().count(), results, lanes),
-                buffer(out, results / lanes),
-                gather.args(conv, &steps),
-                BlockArgsLaunch::new(
-                    chunk_blocks as u32,
-                    height.rows as u32,
-                    width.rows as u32,
-                    steps.column as u32,
-                    lanes as u32,
-                    form.members,
-                    form.walks,
-                ),
-                form,
-                elem(dtype),
-                elem(accumulator(dtype)),
-                elem(laid),
-            )
+        let Arguments { client, epilogue, .. } = *arguments;
+        let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
+        let ([a, w], out) = (arguments.operands, arguments.out);
+        let (tile, lanes) = (self.as_tile(), self.elems_per_thread as usize);
+        let chunks = conv.input().channels() / CHUNK as usize;
+        let [inputs, weights] = operands(conv, pass);
+        let results = results(conv, pass);
+        let steps = weight_steps(conv, pass);
+        for gather in Gather::all(conv, pass) {
+            let form = Form::new(conv, pass, &gather, &tile, &epilogue, dtype);
+            let [_, height, width] = gather.axes;
+            let chunk_blocks = chunks / form.chunks as usize;
+            let [x, y, z] = form.cubes(conv, &gather).map(|cubes| cubes as u32);
+            let cubes = CubeCount::Static(x, y, z);
+            let laid = if form.late { accumulator(dtype) } else { dtype };
+            // SAFETY: pixels outside the tensor are not read, padding weights are read at an existing weight, and windows
+            // past the last are not stored.
+            unsafe {
+                kernel::grouped_mma::launch_unchecked(
+                    client,
+                    cubes,
+                    CubeDim::new_1d(form.units()),
+                    lanes,
+                    buffer(a, inputs / lanes),
+                    buffer(w, weights),
+                    epilogue.args(conv.filter().count(), results, lanes),
+                    buffer(out, results / lanes),
+                    gather.args(conv, &steps),
+                    BlockArgsLaunch::new(
+                        chunk_blocks as u32,
+                        height.rows as u32,
+                        width.rows as u32,
+                        steps.column as u32,
+                        lanes as u32,
+                        form.members,
+                        form.walks,
+                    ),
+                    form,
+                    elem(dtype),
+                    elem(accumulator(dtype)),
+                    elem(laid),
+                )
+            }
         }
+        Ok(())
     }
 }

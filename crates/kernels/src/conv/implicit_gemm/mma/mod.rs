@@ -83,54 +83,50 @@ impl Kernel for Config {
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        launch(arguments, *self);
+        let Config { tile, fragment, plane } = *self;
+        let Arguments { client, splits, stored, epilogue, .. } = *arguments;
+        let Task { conv, request: Request { pass, dtype, precision }, .. } = arguments.task;
+        let ([a, b], out) = (arguments.operands, arguments.out);
+        let form = Form {
+            tile,
+            fragment,
+            plane,
+            product: config::product(conv, arguments.task.request, &tile, epilogue.form(stored)),
+            tf32: precision == Precision::Tf32,
+            gap: gap(dtype.size()),
+            strip: strip(&tile, fragment, plane, dtype, arguments.task.device.shared_bytes),
+        };
+        let factor = match precision {
+            Precision::Tf32 => ElemType::Float(FloatKind::TF32),
+            Precision::Strict => elem(dtype),
+        };
+        let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
+        let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
+        let out_lanes = form.product.stored_lanes();
+        let launch = launch_of(conv, pass, splits, &tile);
+        // SAFETY: rows and columns past the last are clamped for loads and not stored, terms past the last are clamped
+        // too, and reads outside the tensors are moved inside.
+        unsafe {
+            kernel::mma::launch_unchecked(
+                client,
+                launch.cubes,
+                CubeDim::new_1d(form.units()),
+                a_lanes,
+                b_lanes,
+                out_lanes,
+                buffer(a, a_len / a_lanes),
+                buffer(b, b_len / b_lanes),
+                epilogue.args(conv.filter().count(), results, out_lanes),
+                buffer(out, results * splits / out_lanes),
+                launch.gather,
+                launch.block,
+                form,
+                elem(dtype),
+                factor,
+                elem(accumulator(dtype)),
+                elem(stored),
+            )
+        }
         Ok(())
-    }
-}
-
-/// Launches a pass.
-fn launch(arguments: &Arguments<'_>, Config { tile, fragment, plane }: Config) {
-    let Arguments { client, splits, stored, epilogue, .. } = *arguments;
-    let Task { conv, request: Request { pass, dtype, precision }, .. } = arguments.task;
-    let ([a, b], out) = (arguments.operands, arguments.out);
-    let form = Form {
-        tile,
-        fragment,
-        plane,
-        product: config::product(conv, arguments.task.request, &tile, epilogue.form(stored)),
-        tf32: precision == Precision::Tf32,
-        gap: gap(dtype.size()),
-        strip: strip(&tile, fragment, plane, dtype, arguments.task.device.shared_bytes),
-    };
-    let factor = match precision {
-        Precision::Tf32 => ElemType::Float(FloatKind::TF32),
-        Precision::Strict => elem(dtype),
-    };
-    let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
-    let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
-    let out_lanes = form.product.stored_lanes();
-    let launch = launch_of(conv, pass, splits, &tile);
-    // SAFETY: rows and columns past the last are clamped for loads and not stored, terms past the last are clamped
-    // too, and reads outside the tensors are moved inside.
-    unsafe {
-        kernel::mma::launch_unchecked(
-            client,
-            launch.cubes,
-            CubeDim::new_1d(form.units()),
-            a_lanes,
-            b_lanes,
-            out_lanes,
-            buffer(a, a_len / a_lanes),
-            buffer(b, b_len / b_lanes),
-            epilogue.args(conv.filter().count(), results, out_lanes),
-            buffer(out, results * splits / out_lanes),
-            launch.gather,
-            launch.block,
-            form,
-            elem(dtype),
-            factor,
-            elem(accumulator(dtype)),
-            elem(stored),
-        )
     }
 }

@@ -73,42 +73,38 @@ impl Kernel for Config {
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        launch(arguments, *self);
+        let Config { tile } = *self;
+        let Arguments { client, splits, stored, epilogue, .. } = *arguments;
+        let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
+        let ([a, b], out) = (arguments.operands, arguments.out);
+        let product = config::product(conv, arguments.task.request, &tile, epilogue.form(stored));
+        let form = Form { tile, product };
+        let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
+        let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
+        let out_lanes = form.product.stored_lanes();
+        let launch = launch_of(conv, pass, splits, &tile);
+        // SAFETY: rows and columns past the last are clamped for loads and not stored, terms past the last are clamped
+        // too, and reads outside the tensors are moved inside.
+        unsafe {
+            kernel::simt::launch_unchecked(
+                client,
+                launch.cubes,
+                CubeDim::new_1d(form.units()),
+                a_lanes,
+                b_lanes,
+                out_lanes,
+                buffer(a, a_len / a_lanes),
+                buffer(b, b_len / b_lanes),
+                epilogue.args(conv.filter().count(), results, out_lanes),
+                buffer(out, results * splits / out_lanes),
+                launch.gather,
+                launch.block,
+                form,
+                elem(dtype),
+                elem(accumulator(dtype)),
+                elem(stored),
+            )
+        }
         Ok(())
-    }
-}
-
-/// Launches a pass.
-fn launch(arguments: &Arguments<'_>, Config { tile }: Config) {
-    let Arguments { client, splits, stored, epilogue, .. } = *arguments;
-    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
-    let ([a, b], out) = (arguments.operands, arguments.out);
-    let product = config::product(conv, arguments.task.request, &tile, epilogue.form(stored));
-    let form = Form { tile, product };
-    let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
-    let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
-    let out_lanes = form.product.stored_lanes();
-    let launch = launch_of(conv, pass, splits, &tile);
-    // SAFETY: rows and columns past the last are clamped for loads and not stored, terms past the last are clamped
-    // too, and reads outside the tensors are moved inside.
-    unsafe {
-        kernel::simt::launch_unchecked(
-            client,
-            launch.cubes,
-            CubeDim::new_1d(form.units()),
-            a_lanes,
-            b_lanes,
-            out_lanes,
-            buffer(a, a_len / a_lanes),
-            buffer(b, b_len / b_lanes),
-            epilogue.args(conv.filter().count(), results, out_lanes),
-            buffer(out, results * splits / out_lanes),
-            launch.gather,
-            launch.block,
-            form,
-            elem(dtype),
-            elem(accumulator(dtype)),
-            elem(stored),
-        )
     }
 }

@@ -135,87 +135,82 @@ impl Kernel for Config {
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        launch(arguments, &self.as_tile())
-    }
-}
-
-/// Launches a pass.
-fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
-    let Arguments { client, task, splits, stored, epilogue, .. } = *arguments;
-    let Task { conv, request, device } = task;
-    let Request { pass, dtype, .. } = request;
-    let out = arguments.out;
-    let product = Product::new(conv, request).ok_or(PlanError::Foreign)?;
-    let [image, flat] = match (arguments.operands, product.pointwise) {
-        ([one, other], Some(pointwise)) if pointwise.swaps => [other, one],
-        (own, _) => own,
-    };
-    let repacked_image = match product.pointwise {
-        Some(pointwise) if pointwise.transposes => {
-            Some(repack::matrix(client, conv, request, image))
-        }
-        _ => product.repacks_image().then(|| repack::image(client, &product, dtype, image)),
-    };
-    let repacked_flat = product.packed.then(|| repack::flat(client, &product, dtype, flat));
-    let (read_image, read_flat) =
-        (repacked_image.as_ref().unwrap_or(image), repacked_flat.as_ref().unwrap_or(flat));
-    let factor = match dtype {
-        DType::F32 if product.parts > 2 => elem(DType::BF16),
-        DType::F32 => ElemType::Float(FloatKind::TF32),
-        _ => elem(dtype),
-    };
-    let results = results(conv, pass);
-    for (walk, given) in product.walks(tile).zip(Gather::all(conv, pass)) {
-        let form = Form::new(&product, &walk, *tile, stored, epilogue);
-        let pair = form.finished() as usize;
-        // Results that warps rearrange are stored as words of 32 bits.
-        let (word, words) = match form.packed {
-            true => (ElemType::UInt(UIntKind::U32), CHUNK / PAIR),
-            false => (elem(stored), form.stored_at_once()),
+        let Arguments { client, task, splits, stored, epilogue, .. } = *arguments;
+        let Task { conv, request, device } = task;
+        let Request { pass, dtype, .. } = request;
+        let (tile, out) = (&self.as_tile(), arguments.out);
+        let product = Product::new(conv, request).ok_or(PlanError::Foreign)?;
+        let [image, flat] = match (arguments.operands, product.pointwise) {
+            ([one, other], Some(pointwise)) if pointwise.swaps => [other, one],
+            (own, _) => own,
         };
-        let cubes = config::cubes(&product, tile, &walk, device);
-        let args = Args::launch(&product, &walk, &form, splits, cubes);
-        let cubes = cubes.min(args.tiles as usize);
-        let flags = product.flags(&walk, tile, splits);
-        // If nothing is checked, the kernel writes no flags, and any buffer can be passed.
-        let flag_words = match flags {
-            0 => out.clone(),
-            _ => client.empty(flags * size_of::<u32>()),
+        let repacked_image = match product.pointwise {
+            Some(pointwise) if pointwise.transposes => {
+                Some(repack::matrix(client, conv, request, image))
+            }
+            _ => product.repacks_image().then(|| repack::image(client, &product, dtype, image)),
         };
-        // SAFETY: rows and columns past the last are not stored, the copy engine returns zeros outside a tensor, and
-        // there is a flag for each band of each tile.
-        unsafe {
-            kernel::wgmma::launch_unchecked(
-                client,
-                CubeCount::Static(cubes as u32, 1, 1),
-                CubeDim::new_1d(form.units()),
-                pair,
-                words as usize,
-                image_map(read_image, &product, &walk, &form, factor),
-                flat_map(read_flat, &product, &form, factor),
-                epilogue.args(conv.filter().count(), results, pair),
-                buffer(out, results * splits / form.stored_at_once() as usize),
-                buffer(&flag_words, flags),
-                args,
-                form,
-                factor,
-                elem(stored),
-                word,
-            )
-        }
-        if product.is_checked() {
-            let tensors = [image, flat, out, &flag_words];
-            match pass {
-                Pass::Weight => nonfinite_fixup::weight::launch(
-                    client, &product, &walk, &given, tile, splits, tensors,
-                ),
-                _ => {
-                    nonfinite_fixup::launch(
-                        client, &product, &walk, &given, dtype, tile, tensors, epilogue,
-                    );
+        let repacked_flat = product.packed.then(|| repack::flat(client, &product, dtype, flat));
+        let (read_image, read_flat) =
+            (repacked_image.as_ref().unwrap_or(image), repacked_flat.as_ref().unwrap_or(flat));
+        let factor = match dtype {
+            DType::F32 if product.parts > 2 => elem(DType::BF16),
+            DType::F32 => ElemType::Float(FloatKind::TF32),
+            _ => elem(dtype),
+        };
+        let results = results(conv, pass);
+        for (walk, given) in product.walks(tile).zip(Gather::all(conv, pass)) {
+            let form = Form::new(&product, &walk, *tile, stored, epilogue);
+            let pair = form.finished() as usize;
+            // Results that warps rearrange are stored as words of 32 bits.
+            let (word, words) = match form.packed {
+                true => (ElemType::UInt(UIntKind::U32), CHUNK / PAIR),
+                false => (elem(stored), form.stored_at_once()),
+            };
+            let cubes = config::cubes(&product, tile, &walk, device);
+            let args = Args::launch(&product, &walk, &form, splits, cubes);
+            let cubes = cubes.min(args.tiles as usize);
+            let flags = product.flags(&walk, tile, splits);
+            // If nothing is checked, the kernel writes no flags, and any buffer can be passed.
+            let flag_words = match flags {
+                0 => out.clone(),
+                _ => client.empty(flags * size_of::<u32>()),
+            };
+            // SAFETY: rows and columns past the last are not stored, the copy engine returns zeros outside a tensor, and
+            // there is a flag for each band of each tile.
+            unsafe {
+                kernel::wgmma::launch_unchecked(
+                    client,
+                    CubeCount::Static(cubes as u32, 1, 1),
+                    CubeDim::new_1d(form.units()),
+                    pair,
+                    words as usize,
+                    image_map(read_image, &product, &walk, &form, factor),
+                    flat_map(read_flat, &product, &form, factor),
+                    epilogue.args(conv.filter().count(), results, pair),
+                    buffer(out, results * splits / form.stored_at_once() as usize),
+                    buffer(&flag_words, flags),
+                    args,
+                    form,
+                    factor,
+                    elem(stored),
+                    word,
+                )
+            }
+            if product.is_checked() {
+                let tensors = [image, flat, out, &flag_words];
+                match pass {
+                    Pass::Weight => nonfinite_fixup::weight::launch(
+                        client, &product, &walk, &given, tile, splits, tensors,
+                    ),
+                    _ => {
+                        nonfinite_fixup::launch(
+                            client, &product, &walk, &given, dtype, tile, tensors, epilogue,
+                        );
+                    }
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
