@@ -132,7 +132,8 @@ fn chosen() -> String {
         let max = |window: Window| {
             let pooling = Pooling::new(image(64), &window, Layout::ChannelsLast).expect("it fits");
             let reduction = pool::Reduction::max(pool::Output::Values);
-            let plan = pool::Plan::new(&pooling, reduction, DType::F32, capabilities);
+            let plan =
+                pool::Plan::new(pool::Problem::new(&pooling, reduction, DType::F32), capabilities);
             plan.expect("every device has a plan").algorithm().name()
         };
         let conv = |dtype, pass, size: usize, groups: usize| {

@@ -104,15 +104,28 @@ impl Gradient {
 
 /// A pooling, or the gradient of one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Problem<'a> {
-    pub(super) pooling: &'a Pooling,
-    pub(super) reduction: Reduction,
-    pub(super) dtype: DType,
+pub struct Problem<'a> {
+    /// The windows.
+    pub pooling: &'a Pooling,
+    /// How their taps are reduced.
+    pub reduction: Reduction,
+    /// The type of all tensors except indices.
+    pub dtype: DType,
     /// Whether the gradient is computed.
-    pub(super) gradient: bool,
+    pub gradient: bool,
 }
 
-impl Problem<'_> {
+impl<'a> Problem<'a> {
+    /// A pooling.
+    pub fn new(pooling: &'a Pooling, reduction: Reduction, dtype: DType) -> Self {
+        Self { pooling, reduction, dtype, gradient: false }
+    }
+
+    /// The gradient of the pooling.
+    pub fn backward(self) -> Self {
+        Self { gradient: true, ..self }
+    }
+
     /// Whether taps are combined one after the other. Norms and ranks have kernels of their own.
     pub(super) fn folds(&self) -> bool {
         matches!(self.reduction, Reduction::Extremum(..) | Reduction::Average(_))
