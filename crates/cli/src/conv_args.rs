@@ -9,7 +9,7 @@ use windowpane::{
 };
 
 use crate::args::{natural, padding, positive};
-use crate::array::{self, Place};
+use crate::array::{self, Location};
 use crate::failure::Failure;
 use crate::layouts::{Layouts, layouts};
 use crate::tuned;
@@ -164,7 +164,7 @@ pub(crate) struct File {
 impl File {
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let tensor = array::read(path)?;
-        Ok(Self { name: Place::of(path).to_string(), tensor })
+        Ok(Self { name: Location::of(path).to_string(), tensor })
     }
 
     pub(crate) fn dims(&self) -> &[usize] {
