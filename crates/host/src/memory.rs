@@ -46,7 +46,7 @@ pub fn bytes<T: Element>(pass: Pass, conv: &Convolution) -> usize {
     }
     let all = views(conv, pass);
     let most = combinations(&all).map(|views| match pass {
-        Pass::Weight => of_sums(filter_sums::<T>(conv, &views)),
+        Pass::Weight => of_sums(weight_sums::<T>(conv, &views)),
         _ => of_sums(gather_sums::<T>(conv, pass, &views)),
     });
     let most = most.max().unwrap_or(0);
@@ -91,7 +91,7 @@ fn gather_sums<T: Element>(conv: &Convolution, pass: Pass, views: &Views<'_>) ->
 }
 
 /// The sums of a weight gradient.
-fn filter_sums<T: Element>(conv: &Convolution, views: &Views<'_>) -> usize {
+fn weight_sums<T: Element>(conv: &Convolution, views: &Views<'_>) -> usize {
     if is_depthwise(conv)
         && let Some(plan) = FilterPlan::new::<T::Sum>(views, conv.layout())
     {

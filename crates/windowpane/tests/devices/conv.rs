@@ -183,7 +183,7 @@ on_every_device! {
     /// SEMANTICS 6.5 and 7: the weight gradient and the bias gradient.
     fn weight_gradient_is_the_reference(device, case in (ConvCase::any(), any::<Index>()), forced in algorithms(device)) {
         let (case, pick) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16], check_filter(&case, forced))
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_weight(&case, forced))
     }
 
     /// All passes with aligned channels, by every algorithm that supports them.
@@ -202,7 +202,7 @@ on_every_device! {
     /// split-K, in every tile.
     fn weight_gradients_in_parts_are_the_reference(device, case in (ConvCase::many_windows(), warpgroups(), 1..=4usize), forced in only(device, ConvAlgorithm::Wgmma)) {
         let (case, tiling, splits) = case;
-        check_filter::<f32>(device, &case, Forced { tiling, splits: Some(splits), ..forced })
+        check_weight::<f32>(device, &case, Forced { tiling, splits: Some(splits), ..forced })
     }
 
     /// All passes in groups of few channels, by the kernels for such groups.
@@ -375,7 +375,7 @@ fn check_pass<T: Element>(device: &Device, case: &ConvCase, forced: Forced, pass
     match pass {
         0 => check_forward::<T>(device, case, forced),
         1 => check_data::<T>(device, case, forced),
-        _ => check_filter::<T>(device, case, forced),
+        _ => check_weight::<T>(device, case, forced),
     }
 }
 
@@ -418,7 +418,7 @@ fn check_data<T: Element>(device: &Device, case: &ConvCase, forced: Forced) -> C
     assert_same(&ok(ok(run())?.to_vec::<T>())?, &dx)
 }
 
-fn check_filter<T: Element>(device: &Device, case: &ConvCase, forced: Forced) -> Check {
+fn check_weight<T: Element>(device: &Device, case: &ConvCase, forced: Forced) -> Check {
     let conv = forced.conv(case);
     let (x, w) = (case.dims(Role::Input), case.dims(Role::Filter));
     let plan = conv.plan_backward_weight(device, T::DTYPE, &x, &w);
