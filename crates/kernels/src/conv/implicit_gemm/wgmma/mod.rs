@@ -53,21 +53,21 @@
 //! With one tap and channels first, the planes of samples are matrices already (`pointwise`). In a weight gradient of
 //! small groups, several groups are multiplied as one, and the results between two groups are not stored.
 //!
-//! A data gradient with strides is one such product for each phase (`Gather`). One launch computes all of them: the copy
-//! engine walks the same coordinates for each, and its taps are at different offsets (`Im2colWalk::over`). Only where results
-//! may have to be recomputed, each phase is a launch of its own.
+//! A data gradient with strides is one such product for each phase (`Gather`). One launch computes all of them: the
+//! copy engine walks the same coordinates for each, and its taps are at different offsets (`Im2colWalk::over`). Only
+//! where results may have to be recomputed, each phase is a launch of its own.
 //!
-//! Where tiles are few, sums are split into parts, which a separate launch (`split_k`) adds; where factors are split or
-//! the image is repacked, only those of a weight gradient.
+//! Where tiles are few, sums are split into parts, which a separate launch (`split_k`) adds; where factors are split
+//! or the image is repacked, only those of a weight gradient.
 //!
 //! Some operands are repacked first (`repack`). Pixels with few channels, which the engine cannot read or which would
-//! fill only a fraction of a line, become lines that hold all that a window reads of a row. Pixels of an output gradient
-//! that are no whole chunks are padded. Filters whose terms are not contiguous are transposed. A strict `f32` is split
-//! into two `tf32`, and three products of these make up the whole product. For the weight gradient it is split into three
-//! `bf16`, with six products, since matrix units accept operands that are not contiguous along the terms only in 16 bits. The zeros and the neighbours' values
-//! that are multiplied in addition do not change finite results, but may turn infinite ones into NaN. Therefore,
-//! where the image was repacked, the warps flag results that are not finite, and these are recomputed from the
-//! original operands (`nonfinite_fixup`).
+//! fill only a fraction of a line, become lines that hold all that a window reads of a row. Pixels of an output
+//! gradient that are no whole chunks are padded. Filters whose terms are not contiguous are transposed. A strict `f32`
+//! is split into two `tf32`, and three products of these make up the whole product. For the weight gradient it is
+//! split into three `bf16`, with six products, since matrix units accept operands that are not contiguous along the
+//! terms only in 16 bits. The zeros and the neighbours' values that are multiplied in addition do not change finite
+//! results, but may turn infinite ones into NaN. Therefore, where the image was repacked, the warps flag results that
+//! are not finite, and these are recomputed from the original operands (`nonfinite_fixup`).
 
 use cubecl::ir::{ElemType, FloatKind, UIntKind};
 use cubecl::prelude::*;
