@@ -386,7 +386,12 @@ impl fmt::Display for Verdict {
 
 /// Returns `reason` as an error if a kernel's condition does not hold.
 pub(crate) fn require(holds: bool, reason: &'static str) -> Result<(), NotApplicable> {
-    if holds { Ok(()) } else { Err(NotApplicable(reason)) }
+    ensure(holds, NotApplicable(reason))
+}
+
+/// Returns `error` if a condition does not hold.
+pub(crate) fn ensure<E>(holds: bool, error: E) -> Result<(), E> {
+    if holds { Ok(()) } else { Err(error) }
 }
 
 /// Refuses `kernel` for `reason`, unless it `applies` to the problem.

@@ -3,7 +3,7 @@
 use windowpane_geometry::{Convolution, DType, FilterLayout, LIMIT, Layout, Precision};
 
 use crate::device::{Capabilities, Fragment, Fragments};
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
 
 pub use windowpane_geometry::Pass;
 
@@ -93,27 +93,17 @@ pub(super) fn fragment(Task { request, device, .. }: Task<'_>) -> Option<(Fragme
 /// Rejects problems that no kernel can compute, whatever its configuration.
 pub(super) fn check(task: Task<'_>) -> Result<(), PlanError> {
     let Task { conv, request: Request { dtype, precision, .. }, device } = task;
-    if !dtype.is_float() {
-        return Err(PlanError::FloatsOnly { operator: "convolution", dtype });
-    }
+    ensure(dtype.is_float(), PlanError::FloatsOnly { operator: "convolution", dtype })?;
     if precision == Precision::Tf32 {
-        if dtype != DType::F32 {
-            return Err(PlanError::Tf32OfOther { dtype });
-        }
-        if fragment(task).is_none() {
-            return Err(PlanError::NoTf32);
-        }
+        ensure(dtype == DType::F32, PlanError::Tf32OfOther { dtype })?;
+        ensure(fragment(task).is_some(), PlanError::NoTf32)?;
     }
     let sizes = [conv.input().elements(), conv.output().elements(), conv.filter().elements()];
     for elements in sizes {
         // Offsets are 32-bit in the kernels.
-        if elements > LIMIT {
-            return Err(PlanError::TooManyElements { elements, limit: LIMIT });
-        }
-        let bytes = elements as u64 * dtype.size() as u64;
-        if bytes > device.buffer_bytes {
-            return Err(PlanError::BufferTooLarge { bytes, limit: device.buffer_bytes });
-        }
+        ensure(elements <= LIMIT, PlanError::TooManyElements { elements, limit: LIMIT })?;
+        let (bytes, limit) = (elements as u64 * dtype.size() as u64, device.buffer_bytes);
+        ensure(bytes <= limit, PlanError::BufferTooLarge { bytes, limit })?;
     }
     Ok(())
 }

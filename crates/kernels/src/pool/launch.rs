@@ -10,7 +10,7 @@ use super::select::Plan;
 use super::unpool;
 use crate::cube::buffers::{Given, check};
 use crate::device::{Target, has_keys, has_powers};
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
 use crate::packed;
 
 /// Launches a pooling. `input` and `output` hold elements of `dtype`; `indices` holds one `i32` per output if the
@@ -197,5 +197,5 @@ fn check_keys(client: &Client, reduction: Reduction, dtype: DType) -> Result<(),
 /// Refuses indices if the reduction returns none, and missing indices if it returns some.
 fn check_indices(reduction: Reduction, indices: Option<&Handle>) -> Result<(), PlanError> {
     let needed = reduction.has_indices();
-    if needed == indices.is_some() { Ok(()) } else { Err(PlanError::Indices { needed }) }
+    ensure(needed == indices.is_some(), PlanError::Indices { needed })
 }

@@ -20,7 +20,7 @@ use super::{
     unpacked, unpool, van_herk,
 };
 use crate::device::Capabilities;
-use crate::error::{PlanError, Verdict};
+use crate::error::{PlanError, Verdict, ensure};
 
 /// Declares the kernels: each has a name and a module, whose `Config` implements [`Kernel`].
 macro_rules! kernels {
@@ -254,13 +254,11 @@ impl Plan {
             algorithm,
             Algorithm::Direct | Algorithm::Gather | Algorithm::Lp | Algorithm::Rank
         );
-        if settings.unrolled != own.unrolled && !rolled {
-            return Err(PlanError::Fixed { name: "unrolled", kernel });
-        }
+        let same = settings.unrolled == own.unrolled || rolled;
+        ensure(same, PlanError::Fixed { name: "unrolled", kernel })?;
         // A processor's vectors may be wider than a GPU's language supports.
-        if settings.contiguous != own.contiguous && !rolled {
-            return Err(PlanError::Fixed { name: "contiguous", kernel });
-        }
+        let same = settings.contiguous == own.contiguous || rolled;
+        ensure(same, PlanError::Fixed { name: "contiguous", kernel })?;
         let task = Task { problem, settings: self.settings, device };
         self.config.check(task)?;
         Ok(task)

@@ -8,7 +8,7 @@ use crate::conv::common::gather::phases;
 use crate::conv::problem::{Pass, Task};
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
 
 /// The number of cubes that every device accepts on each axis of a launch.
 pub(in crate::conv) const MOST_CUBES: usize = 65535;
@@ -112,18 +112,12 @@ pub(in crate::conv) fn check_number(
     found: u32,
     expected: u32,
 ) -> Result<(), PlanError> {
-    match found == expected {
-        true => Ok(()),
-        false => Err(PlanError::Tile { name, found, expected }),
-    }
+    ensure(found == expected, PlanError::Tile { name, found, expected })
 }
 
 /// Rejects load widths that the device does not have.
 pub(in crate::conv) fn check_lanes(lanes: u32, widest: u32) -> Result<(), PlanError> {
-    match lanes.is_power_of_two() && lanes <= widest {
-        true => Ok(()),
-        false => Err(PlanError::Loads { lanes, widest }),
-    }
+    ensure(lanes.is_power_of_two() && lanes <= widest, PlanError::Loads { lanes, widest })
 }
 
 /// Rejects vectors whose elements would not be contiguous in memory.
@@ -138,19 +132,13 @@ pub(in crate::conv) fn check_divisor(
     whole: usize,
     of: &'static str,
 ) -> Result<(), PlanError> {
-    match whole.is_multiple_of(found as usize) {
-        true => Ok(()),
-        false => Err(PlanError::Divisor { name, found, whole, of }),
-    }
+    ensure(whole.is_multiple_of(found as usize), PlanError::Divisor { name, found, whole, of })
 }
 
 /// Rejects more accumulators than registers hold, or none.
 pub(in crate::conv) fn check_sums(ratio_m: u32, ratio_n: u32, limit: u32) -> Result<(), PlanError> {
     let sums = ratio_m.saturating_mul(ratio_n);
-    match (1..=limit).contains(&sums) {
-        true => Ok(()),
-        false => Err(PlanError::Accumulators { sums, limit }),
-    }
+    ensure((1..=limit).contains(&sums), PlanError::Accumulators { sums, limit })
 }
 
 /// Rejects a block that is not a multiple of `of`, or is larger than `limit`.
@@ -160,34 +148,29 @@ pub(in crate::conv) fn check_block(
     of: u32,
     limit: u32,
 ) -> Result<(), PlanError> {
-    match block > 0 && block.is_multiple_of(of) && block <= limit {
-        true => Ok(()),
-        false => Err(PlanError::Block { name, block, of, limit }),
-    }
+    ensure(
+        block > 0 && block.is_multiple_of(of) && block <= limit,
+        PlanError::Block { name, block, of, limit },
+    )
 }
 
 /// Rejects any number of stages except 1 and 2.
 pub(in crate::conv) fn check_stages(tile: &Tile) -> Result<(), PlanError> {
-    match tile.stages {
-        1 | 2 => Ok(()),
-        stages => Err(PlanError::Stages { stages, least: 1, most: 2 }),
-    }
+    let stages = tile.stages;
+    ensure((1..=2).contains(&stages), PlanError::Stages { stages, least: 1, most: 2 })
 }
 
 /// Rejects a tile that needs more shared memory than a cube has.
 pub(in crate::conv) fn check_shared(bytes: usize, device: &Capabilities) -> Result<(), PlanError> {
-    match bytes <= device.shared_bytes {
-        true => Ok(()),
-        false => Err(PlanError::Shared { bytes, limit: device.shared_bytes }),
-    }
+    ensure(bytes <= device.shared_bytes, PlanError::Shared { bytes, limit: device.shared_bytes })
 }
 
 /// Rejects more units than a cube can have, or none.
 pub(in crate::conv) fn check_units(units: u32, device: &Capabilities) -> Result<(), PlanError> {
-    match (1..=device.units_per_cube).contains(&units) {
-        true => Ok(()),
-        false => Err(PlanError::Units { units, limit: device.units_per_cube }),
-    }
+    ensure(
+        (1..=device.units_per_cube).contains(&units),
+        PlanError::Units { units, limit: device.units_per_cube },
+    )
 }
 
 /// The units per cube of a kernel whose units do not cooperate: `units` on a GPU, the number of cores on a processor.

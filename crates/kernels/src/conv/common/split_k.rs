@@ -50,11 +50,14 @@ pub(in crate::conv) fn splits(task: Task<'_>) -> usize {
     wanted.min(windows(conv) / TERMS).clamp(1, most(conv, pass))
 }
 
-/// The estimated seconds of adding the parts, after another launch.
+/// The estimated seconds of adding the parts, if there are several, after another launch.
 pub(in crate::conv) fn seconds(
     Task { conv, request: Request { pass, dtype, .. }, device }: Task<'_>,
     splits: usize,
 ) -> f64 {
+    if splits < 2 {
+        return 0.0;
+    }
     let bytes = splits * accumulator(dtype).size() + dtype.size();
     device.waiting() + device.moving((bytes * results(conv, pass)) as f64)
 }

@@ -12,7 +12,7 @@ use crate::conv::common::rules::{
     widest_factor_load,
 };
 use crate::conv::problem::{self, Pass, Task};
-use crate::error::{NotApplicable, PlanError, require};
+use crate::error::{NotApplicable, PlanError, ensure, require};
 
 /// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "grouped_mma";
@@ -83,9 +83,7 @@ impl Config {
 
     pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
         let Task { conv, request, device } = task;
-        if !has_fragment(task) {
-            return Err(PlanError::Foreign);
-        }
+        ensure(has_fragment(task), PlanError::Foreign)?;
         let lanes = widest_factor_load(request.dtype, device);
         check_number("elems_per_thread", self.elems_per_thread, lanes)?;
         let sums = self.ratio_m;

@@ -6,7 +6,7 @@ use crate::conv::common::gather::{Gather, columns};
 use crate::conv::common::rules::MOST_CUBES;
 use crate::conv::common::split_k;
 use crate::conv::problem::{Pass, Task};
-use crate::error::{NotApplicable, PlanError, require};
+use crate::error::{NotApplicable, PlanError, ensure, require};
 
 /// The number of rows in the smallest block that a plan starts with.
 const ROWS: usize = 64;
@@ -45,10 +45,10 @@ pub(in crate::conv) fn longest_product(conv: &Convolution, pass: Pass) -> (usize
 /// Rejects a tile that needs more blocks of rows than a launch can have cubes.
 pub(in crate::conv) fn check_cubes(tile: &Tile, task: Task<'_>) -> Result<(), PlanError> {
     let cubes = row_blocks(task.conv, task.request.pass, tile.block_m as usize);
-    match cubes <= task.device.cubes as usize {
-        true => Ok(()),
-        false => Err(PlanError::Cubes { cubes, limit: task.device.cubes }),
-    }
+    ensure(
+        cubes <= task.device.cubes as usize,
+        PlanError::Cubes { cubes, limit: task.device.cubes },
+    )
 }
 
 /// The most parts that a launch supports.

@@ -53,9 +53,8 @@ impl<'a, F: Fn(&Tile) -> Inputs> Search<'a, F> {
         let most = sizes.terms.div_ceil(tile.block_k as usize).min(sizes.most_splits);
         let (product, mainloop, units) = (self.inputs)(tile);
         let total = |splits: usize| {
-            let adding = if splits > 1 { split_k::seconds(*task, splits) } else { 0.0 };
             let own = cost::seconds(sizes, tile, &product, mainloop, (units, splits), task.device);
-            (own + adding, splits)
+            (own + split_k::seconds(*task, splits), splits)
         };
         let tried = TRIED.into_iter().take_while(|splits| *splits == 1 || *splits <= most);
         tried.map(total).min_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap_or((0.0, 1))

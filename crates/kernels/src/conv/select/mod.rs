@@ -14,7 +14,7 @@ use super::problem::{self, Pass, Request, Task, in_layout, results};
 use super::transposes::Transposes;
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
-use crate::error::{NotApplicable, PlanError};
+use crate::error::{NotApplicable, PlanError, ensure};
 
 mod algorithm;
 mod explain;
@@ -94,7 +94,7 @@ impl Plan {
         let Task { conv, request, device } = task;
         let transposes = Transposes::new(conv, self.layout, request.pass);
         let task = Task { conv: &in_layout(conv, request.pass, self.layout), ..task };
-        let parts = if self.cuts() { split_k::seconds(task, self.splits) } else { 0.0 };
+        let parts = split_k::seconds(task, self.splits);
         let kernel = self.config.kernel().seconds(task, self.splits);
         kernel + parts + transposes.seconds(request.dtype, device)
     }
@@ -151,9 +151,8 @@ impl Plan {
         let kernel = self.config.kernel();
         kernel.check(task)?;
         let units = kernel.units(task);
-        if kernel.fixes_units() && self.units != units {
-            return Err(PlanError::UnitsOfTile { units: self.units, expected: units });
-        }
+        let fits = !kernel.fixes_units() || self.units == units;
+        ensure(fits, PlanError::UnitsOfTile { units: self.units, expected: units })?;
         self.check_counts(given)
     }
 
@@ -163,15 +162,12 @@ impl Plan {
         rules::check_units(self.units, device)?;
         let read = in_layout(conv, request.pass, self.layout);
         let most = self.config.kernel().most_splits(Task { conv: &read, ..task });
-        if self.splits == 0 || self.splits > most {
-            return Err(PlanError::Splits { splits: self.splits, most });
-        }
+        let splits = self.splits;
+        ensure((1..=most).contains(&splits), PlanError::Splits { splits, most })?;
         // A transposed tensor is as large as the original, whose size was checked.
         let bytes = self.kernels_workspace(conv, request) as u64;
-        if bytes > device.buffer_bytes {
-            return Err(PlanError::Workspace { bytes, limit: device.buffer_bytes });
-        }
-        Ok(())
+        let limit = device.buffer_bytes;
+        ensure(bytes <= limit, PlanError::Workspace { bytes, limit })
     }
 
     /// The bytes of device memory that the launch needs besides its tensors. If a residual must be transposed, the

@@ -40,7 +40,7 @@ use crate::conv::implicit_gemm::blocks::launch_of;
 use crate::conv::implicit_gemm::rules::{check_cubes, most_splits};
 use crate::conv::problem::{Request, Task, fragment, operands, results};
 use crate::cube::convert::{accumulator, elem};
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
 
 pub(in crate::conv) mod config;
 mod form;
@@ -55,9 +55,8 @@ impl Kernel for Config {
     }
 
     fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
-        if fragment(task).is_some_and(|own| own != (self.fragment, self.plane)) {
-            return Err(PlanError::Foreign);
-        }
+        let own = (self.fragment, self.plane);
+        ensure(fragment(task).is_none_or(|found| found == own), PlanError::Foreign)?;
         config::check(&self.tile, task)?;
         check_cubes(&self.tile, task)
     }

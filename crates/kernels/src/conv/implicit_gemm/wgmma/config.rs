@@ -9,12 +9,12 @@ use super::im2col::Im2colWalk;
 use super::kernel::staged_bytes;
 use super::product::Product;
 use super::tile::{ROWS, WARPGROUP, units, warps};
-use crate::conv::common::rules::check_number;
+use crate::conv::common::rules::{MOST_BLOCK, check_block, check_number, check_sums, check_units};
 use crate::conv::common::split_k;
 use crate::conv::implicit_gemm::rules;
 use crate::conv::problem::{Pass, Request, Task};
 use crate::device::Capabilities;
-use crate::error::{NotApplicable, PlanError, require};
+use crate::error::{NotApplicable, PlanError, ensure, require};
 
 /// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "wgmma";
@@ -297,27 +297,18 @@ fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(
         ("block_m", tile.block_m, panels(ROWS.saturating_mul(tile.ratio_m), line)),
         ("block_n", tile.block_n, panels(32, product.slice() as u32)),
     ] {
-        if block == 0 || !block.is_multiple_of(of) || block > 256 {
-            return Err(PlanError::Block { name, block, of, limit: 256 });
-        }
+        check_block(name, block, of, MOST_BLOCK)?;
     }
     let sums = sums(product, tile);
     let units = units(tile);
     // The units share 65,536 registers, and each unit needs some that are not accumulators. The assembler
     // allocates registers for whole warpgroups.
     let limit = MOST_SUMS.min(REGISTERS / units.next_multiple_of(WARPGROUP) - OTHER_REGISTERS);
-    if sums == 0 || sums > limit {
-        return Err(PlanError::Accumulators { sums, limit });
-    }
-    if units > device.units_per_cube {
-        return Err(PlanError::Units { units, limit: device.units_per_cube });
-    }
+    check_sums(sums, 1, limit)?;
+    check_units(units, device)?;
     let room = device.shared_bytes.saturating_sub(RESERVED);
-    let most = most_stages(tile, product, room, false);
-    if tile.stages < 2 || tile.stages > most {
-        return Err(PlanError::Stages { stages: tile.stages, least: 2, most });
-    }
-    Ok(())
+    let (stages, most) = (tile.stages, most_stages(tile, product, room, false));
+    ensure((2..=most).contains(&stages), PlanError::Stages { stages, least: 2, most })
 }
 
 /// A description of the form in which the kernel multiplies its factors.
