@@ -69,7 +69,7 @@ fn calls(device: &Device, rounds: Rounds) -> Result<Vec<(&'static str, usize, Du
     let average = AvgPool::new([3, 3]).padding([1, 1]);
     let plan = max.plan(device, dtype, x.dims())?;
     let forward = dense.plan(device, dtype, x.dims(), w.dims())?;
-    let filter = dense.plan_backward_filter(device, dtype, x.dims(), w.dims())?;
+    let filter = dense.plan_backward_weight(device, dtype, x.dims(), w.dims())?;
     let mut results = Vec::new();
     Ok(vec![
         ("max pooling", 2, time(rounds, || max.forward(&x).map(drop))?),
@@ -81,11 +81,11 @@ fn calls(device: &Device, rounds: Rounds) -> Result<Vec<(&'static str, usize, Du
         ("its data gradient", 3, {
             time(rounds, || dense.backward_data(&x, &w, x.dims()).map(drop))?
         }),
-        ("its filter gradient", 3, time(rounds, || dense.backward_filter(&x, &x).map(drop))?),
+        ("its weight gradient", 3, time(rounds, || dense.backward_weight(&x, &x).map(drop))?),
         ("convolution by a plan", 3, {
             time(rounds, || forward.run(&[&x, &w], &mut results).map(drop))?
         }),
-        ("filter gradient by a plan", 3, {
+        ("weight gradient by a plan", 3, {
             time(rounds, || filter.run(&[&x, &x], &mut results).map(drop))?
         }),
         ("convolution, channels first", 3, {

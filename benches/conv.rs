@@ -22,7 +22,7 @@ struct Case {
 enum Pass {
     Forward,
     Data,
-    Filter,
+    Weight,
 }
 
 fn cases() -> [Case; 6] {
@@ -34,7 +34,7 @@ fn cases() -> [Case; 6] {
         forward("3x3 64", [8, 56, 56, 64], [64, 3, 3, 64], same),
         layer("3x3 128", Pass::Forward),
         layer("3x3 dx", Pass::Data),
-        layer("3x3 dw", Pass::Filter),
+        layer("3x3 dw", Pass::Weight),
         forward("1x1 256", [8, 56, 56, 64], [256, 1, 1, 64], Conv::new([1, 1])),
         forward(
             "7x7 g192",
@@ -59,8 +59,8 @@ impl Case {
                 let plan = conv.plan_backward_data(device, DType::F32, x, w)?;
                 (plan, [random(&y, 1)?, random(w, 2)?])
             }
-            Pass::Filter => {
-                let plan = conv.plan_backward_filter(device, DType::F32, x, w)?;
+            Pass::Weight => {
+                let plan = conv.plan_backward_weight(device, DType::F32, x, w)?;
                 (plan, [random(&y, 1)?, random(x, 2)?])
             }
         })

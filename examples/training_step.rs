@@ -43,7 +43,7 @@ fn main() -> windowpane::Result<()> {
         let d_sums = d_active.to_vec::<f32>()?.into_iter().zip(passes);
         let d_sums: Vec<f32> = d_sums.map(|(gradient, passes)| gradient * passes).collect();
         let d_sums = Tensor::from_slice(&device, &d_sums, sums.dims())?;
-        let d_weights = conv.backward_filter(&d_sums, &images)?;
+        let d_weights = conv.backward_weight(&d_sums, &images)?;
         let d_bias = conv.backward_bias(&d_sums)?;
 
         weights = descended(&weights, &d_weights)?;

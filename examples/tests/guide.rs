@@ -76,7 +76,7 @@ fn operators_take_the_types_of_the_table() {
                     LpPool::new(2, 2).plan_backward(&host, dtype, &image).is_ok(),
                     Pad::new(1).backward(&x, &[1, 2, 2, 2]).is_ok(),
                     plain.plan_backward_data(&host, dtype, &image, &w).is_ok(),
-                    plain.plan_backward_filter(&host, dtype, &image, &w).is_ok(),
+                    plain.plan_backward_weight(&host, dtype, &image, &w).is_ok(),
                     plain.plan_backward_bias(&host, dtype, &image).is_ok(),
                 ];
                 assert!(all.iter().all(|takes| *takes == all[0]), "{dtype}: {all:?}");
@@ -132,7 +132,8 @@ fn chosen() -> String {
         let max = |window: Window| {
             let pooling = Pooling::new(image(64), &window, Layout::ChannelsLast).expect("it fits");
             let reduction = pool::Reduction::max(pool::Output::Values);
-            let plan = pool::Plan::new(&pooling, reduction, DType::F32, capabilities);
+            let plan =
+                pool::Plan::new(pool::Problem::new(&pooling, reduction, DType::F32), capabilities);
             plan.expect("every device has a plan").algorithm().name()
         };
         let conv = |dtype, pass, size: usize, groups: usize| {
@@ -151,7 +152,7 @@ fn chosen() -> String {
             max(Window::new([31, 31]).padding([15, 15])),
             conv(DType::F32, Pass::Forward, 3, 1),
             conv(DType::F16, Pass::Forward, 3, 1),
-            conv(DType::F16, Pass::Filter, 3, 1),
+            conv(DType::F16, Pass::Weight, 3, 1),
             conv(DType::F16, Pass::Forward, 7, 64),
         ];
         rows.push(format!("| {} |", cells.join(" | ")));

@@ -232,7 +232,7 @@ fn run(input: &Input) -> windowpane::Result<()> {
             let w = tensor(input, 7, &filter_dims)?;
             let y = conv.forward(&x, &w, None)?;
             let dy = tensor(input, 3, y.dims())?;
-            let (dx, dw) = (conv.backward_data(&dy, &w, x.dims())?, conv.backward_filter(&dy, &x)?);
+            let (dx, dw) = (conv.backward_data(&dy, &w, x.dims())?, conv.backward_weight(&dy, &x)?);
             assert_adjoint([[&x, &dx], [&dy, &y]], 0.0);
             assert_adjoint([[&w, &dw], [&dy, &y]], 0.0);
             let plan = conv.plan(&Device::host(), dtype, x.dims(), w.dims())?;

@@ -61,7 +61,7 @@ fn of_rank<const N: usize>(case: &Case, device: &Device) -> Result<Contest> {
     let plan = match &*case.pass {
         "fwd" => conv.plan(device, dtype, &input, &filters),
         "data" | "dgrad" => conv.plan_backward_data(device, dtype, &input, &filters),
-        "weight" | "wgrad" => conv.plan_backward_filter(device, dtype, &input, &filters),
+        "weight" | "wgrad" => conv.plan_backward_weight(device, dtype, &input, &filters),
         pass => return Err(format!("conv has no pass `{pass}`")),
     };
     let plan = plan.map_err(text)?;

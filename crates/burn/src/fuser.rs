@@ -21,7 +21,7 @@ use burn_ir::{BaseOperationIr, OperationIr};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::count;
-use crate::{asked, nn, run};
+use crate::{nn, operation, run};
 
 /// More than every score of Burn's own fusers, so that this one wins where it applies.
 const SCORE: u64 = 1000;
@@ -88,7 +88,7 @@ impl OperationFuser<CubeOptimization> for WindowFuser {
         if self.ended {
             return;
         }
-        if asked::read(operation).is_some() {
+        if operation::read(operation).is_some() {
             self.pieces.push(Piece::Ours(Box::new(operation.clone())));
         } else if !self.takes_elementwise(operation) {
             match is_view(operation) || nn::is_queued(operation) {
@@ -250,10 +250,10 @@ fn run_ours(
     burns: impl FnOnce() -> Box<dyn FallbackOperation>,
 ) {
     // Only operations that can be read are taken, but a saved state may be of another version.
-    let Some(asked) = asked::read(operation) else { return burns().run(context) };
-    let refused = run::run(&asked.operator, context).err();
+    let Some(ours) = operation::read(operation) else { return burns().run(context) };
+    let refused = run::run(&ours.operator, context).err();
     if refused.is_some() {
         burns().run(context);
     }
-    count(asked.name, refused);
+    count(ours.name, refused);
 }

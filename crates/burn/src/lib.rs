@@ -30,12 +30,12 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod asked;
 mod counters;
 mod fuser;
 mod install;
 mod memory;
 pub mod nn;
+mod operation;
 mod run;
 
 pub use counters::{Count, Counters, counters};

@@ -10,10 +10,10 @@ use windowpane::{
     Window,
 };
 
-use crate::asked::{ConvOptions, Operator, Windows};
 use crate::memory::{
     Made, Operand, Refusal, device, dims, give, layout_of, real, refusal, to_dtype,
 };
+use crate::operation::{ConvOptions, Operator, Windows};
 
 pub(crate) fn run(
     operator: &Operator<'_>,
@@ -50,10 +50,10 @@ pub(crate) fn run(
             let shape = real(context, out)?.shape.to_vec();
             let on = device(x.client());
             let shapes = [&*x.shape, &*shape];
-            let planned = Planned::new(options, Pass::Filter, &on, &[&x, &grad], shapes)?;
+            let planned = Planned::new(options, Pass::Weight, &on, &[&x, &grad], shapes)?;
             let Planned { conv, plan, layout } = planned;
             let (dy, xs) = (grad.tensor(&on, layout)?, x.tensor(&on, layout)?);
-            let dw = conv.backward_filter_with_plan(&plan, &dy, &xs).map_err(refusal)?;
+            let dw = conv.backward_weight_with_plan(&plan, &dy, &xs).map_err(refusal)?;
             give(context, &grad, vec![Made { tensor: dw, layout, out }])
         }
         Operator::ConvBias { grad, out } => {
@@ -160,7 +160,7 @@ impl Planned {
         let (x, weight) = (dims(x, layout), dims(weight, layout));
         let plan = match pass {
             Pass::Data => conv.plan_backward_data(device, dtype, &x, &weight),
-            Pass::Filter => conv.plan_backward_filter(device, dtype, &x, &weight),
+            Pass::Weight => conv.plan_backward_weight(device, dtype, &x, &weight),
             _ => conv.plan(device, dtype, &x, &weight),
         };
         Ok(Self { conv, plan: plan.map_err(refusal)?, layout })

@@ -14,7 +14,7 @@ const UNNAMED: &str = "result";
 
 /// Where an array is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// Standard input or output.
     Standard,
     /// A `.npy` file.
@@ -23,8 +23,8 @@ pub(crate) enum Place {
     Safetensors(PathBuf, Option<String>),
 }
 
-impl Place {
-    /// The place that an argument names.
+impl Location {
+    /// The location that an argument names.
     pub(crate) fn of(argument: &Path) -> Self {
         let is_safetensors = |path: &Path| path.extension() == Some(OsStr::new("safetensors"));
         if argument == Path::new("-") {
@@ -49,7 +49,7 @@ impl Place {
         }
     }
 
-    /// Writes a tensor in the format of the place.
+    /// Writes a tensor in the format of the location.
     pub(crate) fn write(&self, tensor: &Tensor, to: impl io::Write) -> windowpane::Result<()> {
         match self {
             Self::Standard | Self::Npy(_) => tensor.write_npy_to(to),
@@ -62,7 +62,7 @@ impl Place {
 }
 
 /// As a user names it in a sentence.
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Standard => f.write_str("standard input"),
@@ -74,16 +74,16 @@ impl fmt::Display for Place {
 
 /// The array that an argument names, on `host`.
 pub(crate) fn read(argument: &Path) -> Result<Tensor, Failure> {
-    let (host, place) = (Device::host(), Place::of(argument));
-    match &place {
-        Place::Npy(path) => Ok(Tensor::read_npy(&host, path)?),
-        Place::Standard => {
+    let (host, location) = (Device::host(), Location::of(argument));
+    match &location {
+        Location::Npy(path) => Ok(Tensor::read_npy(&host, path)?),
+        Location::Standard => {
             Ok(Tensor::read_npy_from(&host, io::stdin().lock()).map_err(|error| match error {
-                Error::File { reason, .. } => Error::File { path: place.to_string(), reason },
+                Error::File { reason, .. } => Error::File { path: location.to_string(), reason },
                 error => error,
             })?)
         }
-        Place::Safetensors(path, name) => {
+        Location::Safetensors(path, name) => {
             let mut tensors = Tensor::read_safetensors(&host, path)?;
             let found = match name {
                 Some(name) => tensors.remove(name),
@@ -95,7 +95,7 @@ pub(crate) fn read(argument: &Path) -> Result<Tensor, Failure> {
                 let names = if names.is_empty() { "nothing".into() } else { names.join(", ") };
                 let path = path.display();
                 Failure::Failed(format!(
-                    "{place}: the file holds {names}; name one of them, as in {path}#NAME"
+                    "{location}: the file holds {names}; name one of them, as in {path}#NAME"
                 ))
             })
         }
@@ -107,13 +107,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_told_from_their_names() {
-        let of = |argument: &str| Place::of(argument.as_ref());
-        assert_eq!(of("-"), Place::Standard);
-        assert_eq!(of("x.npy"), Place::Npy("x.npy".into()));
-        assert_eq!(of("a#b.npy"), Place::Npy("a#b.npy".into()));
-        assert_eq!(of("x.safetensors"), Place::Safetensors("x.safetensors".into(), None));
-        let named = Place::Safetensors("a#b.safetensors".into(), Some("conv1.weight".into()));
+    fn locations_are_told_from_their_names() {
+        let of = |argument: &str| Location::of(argument.as_ref());
+        assert_eq!(of("-"), Location::Standard);
+        assert_eq!(of("x.npy"), Location::Npy("x.npy".into()));
+        assert_eq!(of("a#b.npy"), Location::Npy("a#b.npy".into()));
+        assert_eq!(of("x.safetensors"), Location::Safetensors("x.safetensors".into(), None));
+        let named = Location::Safetensors("a#b.safetensors".into(), Some("conv1.weight".into()));
         assert_eq!(of("a#b.safetensors#conv1.weight"), named);
         assert_eq!(named.to_string(), "a#b.safetensors#conv1.weight");
     }

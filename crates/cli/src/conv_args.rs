@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use windowpane::{
     Activation, Conv, ConvAlgorithm, DType, Device, Extents, FilterLayout, Layout, Padding,
-    PaddingMode, Precision, Tensor, Tiling, Window,
+    PaddingMode, Precision, Tensor, TileOverrides, Window,
 };
 
 use crate::args::{natural, padding, positive};
-use crate::array::{self, Place};
+use crate::array::{self, Location};
 use crate::failure::Failure;
 use crate::layouts::{Layouts, layouts};
 use crate::tuned;
@@ -42,7 +42,7 @@ pub(crate) struct ConvArgs {
     /// Tile sizes to override: any of block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread
     /// and stages, as in block_m=128,block_k=32
     #[arg(long, value_name = "NAME=NUMBER,…")]
-    tile: Option<Tiling>,
+    tile: Option<TileOverrides>,
     /// auto, or the name of a kernel as `plan conv` prints it
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
@@ -164,7 +164,7 @@ pub(crate) struct File {
 impl File {
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let tensor = array::read(path)?;
-        Ok(Self { name: Place::of(path).to_string(), tensor })
+        Ok(Self { name: Location::of(path).to_string(), tensor })
     }
 
     pub(crate) fn dims(&self) -> &[usize] {

@@ -124,13 +124,13 @@ impl Weight {
         let conv = self.conv.operator(self.kernel)?;
         let dtype = common_type(self.conv.dtype, dy.typed(), [x.typed()])?;
         let w = conv.filter_dims(dy.dims(), x.dims())?;
-        let plan = conv.plan_backward_filter(&device, dtype, x.dims(), &w)?;
+        let plan = conv.plan_backward_weight(&device, dtype, x.dims(), &w)?;
         dy.expect(&output_dims(&plan), "the output for --kernel and this input has")?;
         memory::check_results(plan.problem().filter().elements(), dtype)?;
 
         progress.now(format!("working on {device}"));
         let (dy, x) = (dy.upload(dtype, &device)?, x.upload(dtype, &device)?);
-        let dw = conv.backward_filter_with_plan(&plan, &dy, &x)?;
+        let dw = conv.backward_weight_with_plan(&plan, &dy, &x)?;
         let summary = summary(&plan, dtype, &dw);
         drop(progress);
         write_all(&[(output, dw)], (!self.on.quiet).then_some(summary))

@@ -70,7 +70,7 @@ impl PlanConv {
         let plan = match self.pass {
             Pass::Forward => conv.plan(&device, dtype, &x, &w)?,
             Pass::Data => conv.plan_backward_data(&device, dtype, &x, &w)?,
-            Pass::Weight => conv.plan_backward_filter(&device, dtype, &x, &w)?,
+            Pass::Weight => conv.plan_backward_weight(&device, dtype, &x, &w)?,
         };
         if self.format == Format::Json {
             return say(json(plan.rows(), self.why.then(|| plan.why())));

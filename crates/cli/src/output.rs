@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use windowpane::{Error, Tensor};
 
-use crate::array::Place;
+use crate::array::Location;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::{print_bytes, say};
@@ -19,7 +19,7 @@ const MOST_LINKS: u32 = 40;
 /// standard output, which is written last.
 pub(crate) struct Output {
     /// The format.
-    array: Place,
+    array: Location,
     /// The path as the user gave it.
     path: PathBuf,
     /// The destination, with symbolic links resolved.
@@ -34,7 +34,7 @@ pub(crate) struct Output {
 impl Output {
     /// Checks, before any work is done, that a file can be written there.
     pub(crate) fn new(argument: &Path) -> Result<Self, Failure> {
-        let array = Place::of(argument);
+        let array = Location::of(argument);
         let Some(path) = array.path().map(Path::to_path_buf) else {
             let (path, place, part) = (argument.into(), PathBuf::new(), PathBuf::new());
             return Ok(Self { array, path, place, part, permissions: None });
@@ -84,7 +84,7 @@ impl Output {
 
     /// Whether it is standard output.
     fn is_standard(&self) -> bool {
-        self.array == Place::Standard
+        self.array == Location::Standard
     }
 
     /// Whether both have the same destination.

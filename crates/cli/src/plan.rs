@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use windowpane::{DType, IndexBase};
 
 use crate::args::{Format, On, PoolArgs, Shape, index_base, shape};
-use crate::array::{self, Place};
+use crate::array::{self, Location};
 use crate::conv_plan::PlanConv;
 use crate::failure::Failure;
 use crate::progress::say;
@@ -78,7 +78,7 @@ impl PlanPool {
         let (whose, dims, dtype) = match (&self.input, &self.shape) {
             (Some(path), _) => {
                 let file = array::read(path)?;
-                (Place::of(path).to_string(), file.dims().to_vec(), file.dtype())
+                (Location::of(path).to_string(), file.dims().to_vec(), file.dtype())
             }
             (None, shape) => {
                 let Shape(dims) = shape.clone().unwrap_or(Shape(Vec::new()));

@@ -25,7 +25,7 @@ pub struct Axis {
 /// Whether an axis was defined by the size of its windows or by their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Fit {
-    Asked,
+    Sized,
     Even,
     Uneven,
 }
@@ -68,7 +68,7 @@ impl Axis {
         before: 0,
         after: 0,
         output: 1,
-        fit: Fit::Asked,
+        fit: Fit::Sized,
         edges: Edges { clipped: false, may_be_empty: false, inside: (0, 1) },
     };
 
@@ -121,7 +121,7 @@ impl Axis {
         let overhang = if rounding == Rounding::Ceil { stride - 1 } else { 0 };
         let inside = always_inside(kernel, dilation, most_before, most_after + overhang);
         let edges = Edges { clipped: inside != (0, kernel), may_be_empty, inside };
-        let fit = Fit::Asked;
+        let fit = Fit::Sized;
         Ok(Self { input, kernel, stride, dilation, before, after, output, fit, edges })
     }
 
@@ -178,7 +178,7 @@ impl Axis {
     /// Whether the axis was defined by the number of windows. Size and step then follow from the input,
     /// so a kernel should not be compiled for them.
     pub fn is_adaptive(&self) -> bool {
-        self.fit != Fit::Asked
+        self.fit != Fit::Sized
     }
 
     /// Whether the windows differ in length or step.

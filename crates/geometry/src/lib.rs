@@ -55,7 +55,7 @@ pub use pad::{Padded, PaddingMode, UnknownPaddingMode};
 pub use pass::Pass;
 pub use pooling::{Divisor, Exponent, Extremum, IndexBase, Pooling, Rank, UnknownRank};
 pub use shape::{Layout, Shape, Strides};
-pub use tile::{Tile, Tiling, UnknownTiling};
+pub use tile::{Tile, TileOverrides, UnknownTile};
 pub use window::{Grid, Padding, Rounding, Same, Window};
 
 /// Every problem is extended to three axes: depth, height, width.

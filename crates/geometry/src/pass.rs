@@ -8,7 +8,7 @@ pub enum Pass {
     /// The data gradient: with respect to the input.
     Data,
     /// The weight gradient: with respect to the filters.
-    Filter,
+    Weight,
     /// The bias gradient: with respect to the bias.
     Bias,
 }
@@ -19,7 +19,7 @@ impl Pass {
         match self {
             Self::Forward => "convolution",
             Self::Data => "convolution's data gradient",
-            Self::Filter => "convolution's weight gradient",
+            Self::Weight => "convolution's weight gradient",
             Self::Bias => "convolution's bias gradient",
         }
     }

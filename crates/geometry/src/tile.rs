@@ -63,7 +63,7 @@ impl fmt::Display for Tile {
 /// The numbers of a [`Tile`] to override; the plan chooses the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of a tile")]
-pub struct Tiling {
+pub struct TileOverrides {
     pub block_m: Option<u32>,
     pub block_n: Option<u32>,
     pub block_k: Option<u32>,
@@ -73,7 +73,7 @@ pub struct Tiling {
     pub stages: Option<u32>,
 }
 
-impl Tiling {
+impl TileOverrides {
     /// The tile with these numbers overridden.
     pub fn over(&self, tile: Tile) -> Tile {
         Tile {
@@ -102,7 +102,7 @@ impl Tiling {
 }
 
 /// Overrides every number.
-impl From<Tile> for Tiling {
+impl From<Tile> for TileOverrides {
     fn from(tile: Tile) -> Self {
         Self {
             block_m: Some(tile.block_m),
@@ -118,7 +118,7 @@ impl From<Tile> for Tiling {
 
 /// The error for an invalid list of tile sizes: which part, from 1, and what is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownTiling {
+pub struct UnknownTile {
     part: usize,
     wrong: Wrong,
 }
@@ -131,7 +131,7 @@ enum Wrong {
     Again,
 }
 
-impl fmt::Display for UnknownTiling {
+impl fmt::Display for UnknownTile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "part {} of the tile ", self.part)?;
         f.write_str(match self.wrong {
@@ -147,17 +147,17 @@ impl fmt::Display for UnknownTiling {
     }
 }
 
-impl core::error::Error for UnknownTiling {}
+impl core::error::Error for UnknownTile {}
 
-impl FromStr for Tiling {
-    type Err = UnknownTiling;
+impl FromStr for TileOverrides {
+    type Err = UnknownTile;
 
-    fn from_str(text: &str) -> Result<Self, UnknownTiling> {
-        let mut tiling = Self::default();
+    fn from_str(text: &str) -> Result<Self, UnknownTile> {
+        let mut overrides = Self::default();
         for (part, pair) in (1..).zip(text.split(',')) {
-            let refused = |wrong| UnknownTiling { part, wrong };
+            let refused = |wrong| UnknownTile { part, wrong };
             let (name, number) = pair.split_once('=').ok_or(refused(Wrong::NoPair))?;
-            let field = tiling.field(name.trim()).ok_or(refused(Wrong::Name))?;
+            let field = overrides.field(name.trim()).ok_or(refused(Wrong::Name))?;
             let number = number.trim();
             let value = number.parse().ok().filter(|value| *value > 0 && !number.starts_with('+'));
             let value = value.ok_or(refused(Wrong::Number))?;
@@ -165,7 +165,7 @@ impl FromStr for Tiling {
                 return Err(refused(Wrong::Again));
             }
         }
-        Ok(tiling)
+        Ok(overrides)
     }
 }
 
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_read() {
-        assert_eq!(TILE.to_string().parse::<Tiling>().unwrap(), Tiling::from(TILE));
-        let some: Tiling = "block_n=32, stages=2".parse().unwrap();
+        assert_eq!(TILE.to_string().parse::<TileOverrides>().unwrap(), TileOverrides::from(TILE));
+        let some: TileOverrides = "block_n=32, stages=2".parse().unwrap();
         assert_eq!(some.over(TILE), Tile { block_n: 32, stages: 2, ..TILE });
         for (bad, saying) in [
             ("", "part 1 of the tile has no `=`"),
@@ -202,7 +202,7 @@ mod tests {
             ("stages=1,m=1", "part 2 of the tile has an unknown name"),
             ("stages=1,block_m=8,stages=1", "part 3 of the tile repeats a name"),
         ] {
-            let error = bad.parse::<Tiling>().unwrap_err().to_string();
+            let error = bad.parse::<TileOverrides>().unwrap_err().to_string();
             assert!(error.contains(saying) && error.contains("elems_per_thread"), "{bad}: {error}");
         }
     }

@@ -292,8 +292,8 @@ impl<T: Element> Tile<'_, T> {
 }
 
 /// The weight gradient, whose output gradients are finite; `None` if the patches would be too large.
-pub(crate) fn filter_gradient<T: Element>(conv: &Convolution, dy: &[T], x: &[T]) -> Option<Vec<T>> {
-    let lists = views(conv, Pass::Filter);
+pub(crate) fn weight_gradient<T: Element>(conv: &Convolution, dy: &[T], x: &[T]) -> Option<Vec<T>> {
+    let lists = views(conv, Pass::Weight);
     let views = combinations(&lists).next()?;
     let plan = FilterPlan::new::<T::Sum>(&views, conv.layout())?;
     let mut dw = vec![T::ZERO; conv.filter().elements()];

@@ -1,11 +1,11 @@
 //! Poolings and convolutions on the processor: the device `host` of windowpane.
 //!
-//! [`forward()`], [`data_gradient`], [`filter_gradient`] and [`bias_gradient`] compute what the functions of the same
+//! [`forward()`], [`data_gradient`], [`weight_gradient`] and [`bias_gradient`] compute what the functions of the same
 //! name in `windowpane-reference` define, on all cores, in vectors as wide as the processor has:
 //!
 //! * depthwise convolutions in vectors of channels or positions (`depthwise.rs`);
 //! * all others as matrix products, of what the taps of a block of positions read with the weights (`columns.rs`,
-//!   `dense.rs`, `filter.rs`). The products are those of the crate `gemm`.
+//!   `dense.rs`, `weight.rs`). The products are those of the crate `gemm`.
 //!
 //! The module [`pool`] has maxima, minima, averages, sums and norms of windows and their gradients. [`rank()`] computes
 //! medians and other ranks for blocks of neighbouring windows at once (`rank.rs`).
@@ -35,7 +35,6 @@ mod columns;
 mod dense;
 mod depthwise;
 mod element;
-mod filter;
 mod finish;
 mod memory;
 mod patch;
@@ -44,6 +43,7 @@ mod rank;
 mod shared;
 mod sum;
 mod view;
+mod weight;
 
 pub use depthwise::is_depthwise;
 pub use element::Element;
@@ -95,17 +95,17 @@ pub fn data_gradient<T: Element>(conv: &Convolution, dy: &[T], w: &[T]) -> Vec<T
 }
 
 /// The weight gradient, with respect to the filters.
-pub fn filter_gradient<T: Element>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<T> {
+pub fn weight_gradient<T: Element>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<T> {
     let conv = &simpler(conv);
     check_length("the output gradient", dy.len(), conv.output().elements());
     check_length("the input", x.len(), conv.input().elements());
-    if !is_finite(dy) || !pays(conv, Pass::Filter, &views(conv, Pass::Filter)) {
-        return reference::filter_gradient(conv, dy, x);
+    if !is_finite(dy) || !pays(conv, Pass::Weight, &views(conv, Pass::Weight)) {
+        return reference::weight_gradient(conv, dy, x);
     }
     depthwise::is_depthwise(conv)
-        .then(|| depthwise::filter_gradient(conv, dy, x))
+        .then(|| depthwise::weight_gradient(conv, dy, x))
         .flatten()
-        .unwrap_or_else(|| filter::filter_gradient(conv, dy, x))
+        .unwrap_or_else(|| weight::weight_gradient(conv, dy, x))
 }
 
 /// The bias gradient: for each filter the sum of `dy`.

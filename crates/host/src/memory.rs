@@ -9,7 +9,7 @@ use crate::dense::Cut;
 use crate::depthwise::{FilterPlan, Plan, is_depthwise};
 use crate::element::Element;
 use crate::view::{Views, combinations, views};
-use crate::{bias, filter, simpler};
+use crate::{bias, simpler, weight};
 
 /// The bytes that rayon and small lists need for any problem.
 const ROOM: usize = 1 << 18;
@@ -36,7 +36,7 @@ pub fn bytes<T: Element>(pass: Pass, conv: &Convolution) -> usize {
         return sums.saturating_add(ROOM);
     }
     let shape = if pass == Pass::Data { conv.input() } else { conv.output() };
-    let elements = if pass == Pass::Filter { conv.filter().elements() } else { shape.elements() };
+    let elements = if pass == Pass::Weight { conv.filter().elements() } else { shape.elements() };
     let taps: usize = conv.grid().axes().iter().map(|axis| axis.kernel()).sum();
     // The lists of taps and views, while they grow, and the places of all taps.
     let lists = taps.saturating_mul(512).saturating_add(conv.filter().taps().saturating_mul(16));
@@ -46,7 +46,7 @@ pub fn bytes<T: Element>(pass: Pass, conv: &Convolution) -> usize {
     }
     let all = views(conv, pass);
     let most = combinations(&all).map(|views| match pass {
-        Pass::Filter => of_sums(filter_sums::<T>(conv, &views)),
+        Pass::Weight => of_sums(weight_sums::<T>(conv, &views)),
         _ => of_sums(gather_sums::<T>(conv, pass, &views)),
     });
     let most = most.max().unwrap_or(0);
@@ -91,13 +91,13 @@ fn gather_sums<T: Element>(conv: &Convolution, pass: Pass, views: &Views<'_>) ->
 }
 
 /// The sums of a weight gradient.
-fn filter_sums<T: Element>(conv: &Convolution, views: &Views<'_>) -> usize {
+fn weight_sums<T: Element>(conv: &Convolution, views: &Views<'_>) -> usize {
     if is_depthwise(conv)
         && let Some(plan) = FilterPlan::new::<T::Sum>(views, conv.layout())
     {
         return at_once(usize::MAX, plan.scratch());
     }
-    let cut = filter::Cut::new(conv, views);
+    let cut = weight::Cut::new(conv, views);
     let scratch = cut.scratch().iter().sum::<usize>();
     let each = scratch + packed(cut.product()) + conv.filter().count();
     at_once(usize::MAX, each).saturating_add(cut.parts.saturating_mul(cut.sums))

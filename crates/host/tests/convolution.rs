@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use windowpane_geometry::{
     Activation, Convolution, Extents, Filter, FilterLayout, Layout, Shape, Window,
 };
-use windowpane_host::{Element, bias_gradient, data_gradient, filter_gradient, forward};
+use windowpane_host::{Element, bias_gradient, data_gradient, forward, weight_gradient};
 use windowpane_reference::conv::{self as reference, Epilogue};
 use windowpane_reference::{Scalar, Total};
 
@@ -69,7 +69,7 @@ impl<T: Element> Tensors<T> {
         Results {
             y: forward(conv, &self.x, &self.w, self.epilogue(extras)),
             dx: data_gradient(conv, &self.dy, &self.w),
-            dw: filter_gradient(conv, &self.dy, &self.x),
+            dw: weight_gradient(conv, &self.dy, &self.x),
             db: bias_gradient(conv, &self.dy),
         }
     }
@@ -97,7 +97,7 @@ fn check<T: Element>(
     let Tensors { x, w, dy, .. } = &tensors;
     within("output", &y, &reference::forward_totals(conv, x, w, tensors.epilogue(extras)))?;
     within("data gradient", &dx, &reference::data_gradient_totals(conv, dy, w))?;
-    within("weight gradient", &dw, &reference::filter_gradient_totals(conv, dy, x))?;
+    within("weight gradient", &dw, &reference::weight_gradient_totals(conv, dy, x))?;
     within("bias gradient", &db, &reference::bias_gradient_totals(conv, dy))
 }
 
@@ -135,8 +135,8 @@ proptest! {
         prop_assert_eq!(kinds(&y), kinds(&reference::forward(&conv, x, w, Epilogue::NONE)));
         let dx = data_gradient(&conv, dy, w);
         prop_assert_eq!(kinds(&dx), kinds(&reference::data_gradient(&conv, dy, w)));
-        let dw = filter_gradient(&conv, dy, x);
-        prop_assert_eq!(kinds(&dw), kinds(&reference::filter_gradient(&conv, dy, x)));
+        let dw = weight_gradient(&conv, dy, x);
+        prop_assert_eq!(kinds(&dw), kinds(&reference::weight_gradient(&conv, dy, x)));
     }
 }
 

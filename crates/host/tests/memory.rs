@@ -13,7 +13,7 @@ use windowpane_geometry::{
     Pass, Pooling, Shape, Window,
 };
 use windowpane_host::pool::{self, Poolable};
-use windowpane_host::{Element, bias_gradient, bytes, data_gradient, filter_gradient, forward};
+use windowpane_host::{Element, bias_gradient, bytes, data_gradient, forward, weight_gradient};
 use windowpane_reference::conv::Epilogue;
 use windowpane_reference::memory::Pooled;
 use windowpane_reference::pool::Algorithm;
@@ -67,7 +67,7 @@ fn check<T: Element>(conv: &Convolution) -> Result<(), TestCaseError> {
     for (pass, found) in [
         (Pass::Forward, most(|| forward(conv, &x, &w, Epilogue::NONE))),
         (Pass::Data, most(|| data_gradient(conv, &dy, &w))),
-        (Pass::Filter, most(|| filter_gradient(conv, &dy, &x))),
+        (Pass::Weight, most(|| weight_gradient(conv, &dy, &x))),
         (Pass::Bias, most(|| bias_gradient(conv, &dy))),
     ] {
         let said = bytes::<T>(pass, conv);
@@ -176,7 +176,7 @@ fn problems_without_memory_are_counted() {
     let input = Shape::new(1, 1, Extents::from([1 << 30])).unwrap();
     let (window, layout) = (Window::new([1 << 30]), Layout::ChannelsLast);
     let conv = Convolution::new(input, long, &window, 1, layout, FilterLayout::Fhwc).unwrap();
-    assert!(bytes::<f32>(Pass::Filter, &conv) >= 4 << 30);
+    assert!(bytes::<f32>(Pass::Weight, &conv) >= 4 << 30);
     let pooling = Pooling::new(input, &Window::new([1]), layout).unwrap();
     let said = pool::bytes::<f64>(Pooled::Average, Algorithm::Direct, &pooling);
     assert!((8 << 30..usize::MAX).contains(&said));

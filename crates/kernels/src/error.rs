@@ -340,6 +340,11 @@ pub enum Verdict {
         /// The estimated time.
         nanoseconds: u64,
     },
+    /// It will run although another kernel has a lower estimate: the user asked for it, or tuning found it.
+    Overrides {
+        /// The estimated time.
+        nanoseconds: u64,
+    },
     /// It does not compute the problem, or not on this device.
     DoesNotApply(NotApplicable),
     /// It applies, but its plan was refused.
@@ -368,23 +373,25 @@ impl Verdict {
 /// Prints `chosen: estimated 45.6 µs`, or `does not apply: it is for GPUs`.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = |nanoseconds: u64| nanoseconds as f64 / 1e3;
-        match *self {
-            Self::Chosen { nanoseconds } => {
-                write!(f, "chosen: estimated {:.1} µs", micros(nanoseconds))
-            }
-            Self::NotChosen { nanoseconds } => {
-                write!(f, "not chosen: estimated {:.1} µs", micros(nanoseconds))
-            }
-            Self::DoesNotApply(reason) => write!(f, "does not apply: {reason}"),
-            Self::CannotRun(error) => write!(f, "cannot run: {error}"),
-        }
+        let (how, nanoseconds) = match *self {
+            Self::Chosen { nanoseconds } => ("chosen", nanoseconds),
+            Self::NotChosen { nanoseconds } => ("not chosen", nanoseconds),
+            Self::Overrides { nanoseconds } => ("asked for, or found by tuning", nanoseconds),
+            Self::DoesNotApply(reason) => return write!(f, "does not apply: {reason}"),
+            Self::CannotRun(error) => return write!(f, "cannot run: {error}"),
+        };
+        write!(f, "{how}: estimated {:.1} µs", nanoseconds as f64 / 1e3)
     }
 }
 
 /// Returns `reason` as an error if a kernel's condition does not hold.
 pub(crate) fn require(holds: bool, reason: &'static str) -> Result<(), NotApplicable> {
-    if holds { Ok(()) } else { Err(NotApplicable(reason)) }
+    ensure(holds, NotApplicable(reason))
+}
+
+/// Returns `error` if a condition does not hold.
+pub(crate) fn ensure<E>(holds: bool, error: E) -> Result<(), E> {
+    if holds { Ok(()) } else { Err(error) }
 }
 
 /// Refuses `kernel` for `reason`, unless it `applies` to the problem.

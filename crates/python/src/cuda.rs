@@ -141,25 +141,20 @@ pub(crate) fn share(
     rank: usize,
 ) -> PyResult<(Shared, Option<Layout>)> {
     let (found, order) = shared(imported, rank)?;
-    if let Some(layout) = order.layout()
-        && found.address.is_multiple_of(ALIGNMENT)
-    {
-        return Ok((found, layout));
+    if order.is_dense() && found.address.is_multiple_of(ALIGNMENT) {
+        return Ok((found, order.layout()));
     }
     drop(found);
     // PyTorch's `clone` keeps strides, and its `contiguous` returns what is dense as it is.
-    let methods = match order.layout() {
-        Some(_) => ["clone", "copy"],
-        None => ["contiguous", "copy"],
-    };
+    let methods = [if order.is_dense() { "clone" } else { "contiguous" }, "copy"];
     let copy = match (x.getattr_opt(methods[0])?, x.getattr_opt(methods[1])?) {
         (Some(method), _) | (None, Some(method)) => method.call0()?,
         (None, None) => x.clone(),
     };
     let (found, order) = shared(crate::array::import(&copy)?, rank)?;
-    match order.layout() {
-        Some(layout) if found.address.is_multiple_of(ALIGNMENT) => Ok((found, layout)),
-        _ => Err(PyBufferError::new_err(
+    match order.is_dense() && found.address.is_multiple_of(ALIGNMENT) {
+        true => Ok((found, order.layout())),
+        false => Err(PyBufferError::new_err(
             "the array's elements are not one after the other from an address that is a multiple of 16 bytes, and its \
              library makes no such copy; pass one",
         )),
@@ -200,13 +195,16 @@ impl Order {
         Self { channels_first, channels_last }
     }
 
-    /// The layout, which may be both; `None` if it is neither.
-    fn layout(self) -> Option<Option<Layout>> {
+    fn is_dense(self) -> bool {
+        self.channels_first || self.channels_last
+    }
+
+    /// The layout; `None` if it is both, or neither.
+    fn layout(self) -> Option<Layout> {
         match (self.channels_first, self.channels_last) {
-            (true, true) => Some(None),
-            (true, false) => Some(Some(Layout::ChannelsFirst)),
-            (false, true) => Some(Some(Layout::ChannelsLast)),
-            (false, false) => None,
+            (true, false) => Some(Layout::ChannelsFirst),
+            (false, true) => Some(Layout::ChannelsLast),
+            _ => None,
         }
     }
 }

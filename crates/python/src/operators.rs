@@ -158,20 +158,75 @@ impl Input {
     }
 }
 
-/// Reads the only array of an operator, and returns its layout and whether it had no batch.
-fn read_one(x: &Bound<'_, PyAny>, rank: usize) -> PyResult<(Input, Layout, bool)> {
-    let (x, alone) = read(x, rank)?.batched(rank)?;
-    let layout = x.layout;
-    Ok((x, layout, alone))
+/// A call of an operator.
+struct Call {
+    inputs: Vec<Input>,
+    /// The name of the device.
+    name: Option<String>,
+    /// The layout of the results.
+    layout: Layout,
+    /// Whether the first array had no batch.
+    alone: bool,
 }
 
-/// Lets an operator get its two arrays in one layout, that of the first that is stored in only one. Returns it too, and
-/// whether the first array had no batch.
-fn in_one_layout(first: Input, second: Input, rank: usize) -> PyResult<(Vec<Input>, Layout, bool)> {
-    let ((mut first, alone), (mut second, _)) = (first.batched(rank)?, second.batched(rank)?);
-    let layout = first.stored.or(second.stored).unwrap_or(first.layout);
-    (first.layout, second.layout) = (layout, layout);
-    Ok((vec![first, second], layout, alone))
+impl Call {
+    /// Of an operator with one array.
+    fn of(x: &Bound<'_, PyAny>, rank: usize, name: Option<String>) -> PyResult<Self> {
+        let (x, alone) = read(x, rank)?.batched(rank)?;
+        Ok(Self { layout: x.layout, inputs: vec![x], name, alone })
+    }
+
+    /// Of an operator that gets its two arrays in one layout, that of the first that is stored in only one.
+    fn of_two(first: Input, second: Input, rank: usize, name: Option<String>) -> PyResult<Self> {
+        let ((mut first, alone), (mut second, _)) = (first.batched(rank)?, second.batched(rank)?);
+        let layout = first.stored.or(second.stored).unwrap_or(first.layout);
+        (first.layout, second.layout) = (layout, layout);
+        Ok(Self { inputs: vec![first, second], name, layout, alone })
+    }
+
+    /// The same for a pooling. Without a name, arrays in the memory of the CPU are pooled there: to copy them to another
+    /// device and back takes longer.
+    fn pooling(self) -> Self {
+        let here = self.inputs.iter().all(|input| matches!(input.data, Data::Host(_)));
+        Self { name: self.name.or_else(|| here.then(|| "host".into())), ..self }
+    }
+
+    /// Runs an operator where its inputs are if that is a CUDA device, else on the named device or the best one.
+    fn run(
+        self,
+        py: Python<'_>,
+        work: impl FnOnce(&[Tensor]) -> windowpane::Result<Vec<Made>> + Send + 'static,
+    ) -> PyResult<Vec<Array>> {
+        let Self { inputs, name, layout, alone } = self;
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = cuda::place(&inputs, name.as_deref())? {
+            return gpu.compute(py, inputs, layout, alone, work);
+        }
+        #[cfg(not(feature = "cuda"))]
+        let _ = layout;
+        wait(py, move || {
+            let device = device(name.as_deref(), inputs[0].dtype)?;
+            let tensors: Vec<_> =
+                inputs.iter().map(|input| input.upload(&device)).collect::<PyResult<_>>()?;
+            let made = work(&tensors).map_err(exception)?;
+            let arrays = made.iter().map(|made| match made {
+                // Reading them waits for the work.
+                Made::Values(tensor) | Made::Doubtful(tensor) => Array::of(tensor, alone),
+                Made::Indices(tensor) => Array::indices_of(tensor, alone),
+            });
+            arrays.collect::<windowpane::Result<_>>().map_err(exception)
+        })
+    }
+
+    /// Runs an operator with one result.
+    fn run_one(
+        self,
+        py: Python<'_>,
+        work: impl FnOnce(&[Tensor]) -> windowpane::Result<Tensor> + Send + 'static,
+    ) -> PyResult<Array> {
+        let made = self.run(py, move |inputs| Ok(vec![Made::Values(work(inputs)?)]));
+        made.map(|mut made| made.remove(0))
+    }
 }
 
 /// The input and the filters of a convolution, each in the layout that it is stored in; where that is both, in the
@@ -201,63 +256,6 @@ impl Made {
     }
 }
 
-/// Runs an operator where its inputs are if that is a CUDA device, else on the named device or the best one. Its results
-/// have this layout.
-fn compute(
-    py: Python<'_>,
-    inputs: Vec<Input>,
-    name: Option<String>,
-    layout: Layout,
-    alone: bool,
-    work: impl FnOnce(&[Tensor]) -> windowpane::Result<Vec<Made>> + Send + 'static,
-) -> PyResult<Vec<Array>> {
-    #[cfg(feature = "cuda")]
-    if let Some(gpu) = cuda::place(&inputs, name.as_deref())? {
-        return gpu.compute(py, inputs, layout, alone, work);
-    }
-    #[cfg(not(feature = "cuda"))]
-    let _ = layout;
-    wait(py, move || {
-        let device = device(name.as_deref(), inputs[0].dtype)?;
-        let tensors: Vec<_> =
-            inputs.iter().map(|input| input.upload(&device)).collect::<PyResult<_>>()?;
-        let made = work(&tensors).map_err(exception)?;
-        let arrays = made.iter().map(|made| match made {
-            // Reading them waits for the work.
-            Made::Values(tensor) | Made::Doubtful(tensor) => Array::of(tensor, alone),
-            Made::Indices(tensor) => Array::indices_of(tensor, alone),
-        });
-        arrays.collect::<windowpane::Result<_>>().map_err(exception)
-    })
-}
-
-/// Runs a pooling as [`compute`] does. Without a name, arrays in the memory of the CPU are pooled there: to copy them to
-/// another device and back takes longer.
-fn pool(
-    py: Python<'_>,
-    inputs: Vec<Input>,
-    name: Option<String>,
-    layout: Layout,
-    alone: bool,
-    work: impl FnOnce(&[Tensor]) -> windowpane::Result<Vec<Made>> + Send + 'static,
-) -> PyResult<Vec<Array>> {
-    let here = inputs.iter().all(|input| matches!(input.data, Data::Host(_)));
-    let name = name.or_else(|| here.then(|| "host".into()));
-    compute(py, inputs, name, layout, alone, work)
-}
-
-/// The work of an operator with one result.
-fn one(
-    work: impl FnOnce(&[Tensor]) -> windowpane::Result<Tensor>,
-) -> impl FnOnce(&[Tensor]) -> windowpane::Result<Vec<Made>> {
-    move |inputs| Ok(vec![Made::Values(work(inputs)?)])
-}
-
-/// The only result of an operator.
-fn only(made: PyResult<Vec<Array>>) -> PyResult<Array> {
-    made.map(|mut made| made.remove(0))
-}
-
 /// The names of the devices of this machine, the preferred first.
 #[pyfunction]
 pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<String>> {
@@ -274,9 +272,9 @@ pub(crate) fn extremum_pool(
     indices: bool,
     name: Option<String>,
 ) -> PyResult<(Array, Option<Array>)> {
-    let (x, layout, alone) = read_one(x, options.rank())?;
-    let (highest, lowest) = (options.max_pool(layout)?, options.min_pool(layout)?);
-    let mut made = pool(py, vec![x], name, layout, alone, move |inputs| {
+    let call = Call::of(x, options.rank(), name)?.pooling();
+    let (highest, lowest) = (options.max_pool(call.layout)?, options.min_pool(call.layout)?);
+    let mut made = call.run(py, move |inputs| {
         let x = &inputs[0];
         let (y, winners) = match (minimum, indices) {
             (false, false) => return Ok(vec![Made::Values(highest.forward(x)?)]),
@@ -301,17 +299,10 @@ pub(crate) fn extremum_pool_backward(
     name: Option<String>,
 ) -> PyResult<Array> {
     let rank = options.rank();
-    let (inputs, layout, alone) =
-        in_one_layout(read(dy, rank)?, read_indices(indices, rank)?, rank)?;
-    let (pooling, dims) = (options.max_pool(layout)?, inputs[0].with_space(&size));
-    only(pool(
-        py,
-        inputs,
-        name,
-        layout,
-        alone,
-        one(move |inputs| pooling.backward(&inputs[0], &inputs[1], &dims)),
-    ))
+    let (dy, indices) = (read(dy, rank)?, read_indices(indices, rank)?);
+    let call = Call::of_two(dy, indices, rank, name)?.pooling();
+    let (pooling, dims) = (options.max_pool(call.layout)?, call.inputs[0].with_space(&size));
+    call.run_one(py, move |inputs| pooling.backward(&inputs[0], &inputs[1], &dims))
 }
 
 /// The averages, with the padding if it `counts`, or with another divisor, which quotients of integers may be cut off by.
@@ -326,9 +317,9 @@ pub(crate) fn avg_pool(
     name: Option<String>,
     truncates: bool,
 ) -> PyResult<Array> {
-    let (x, layout, alone) = read_one(x, options.rank())?;
-    let pooling = options.avg_pool(layout, counts, divisor, truncates)?;
-    only(pool(py, vec![x], name, layout, alone, one(move |inputs| pooling.forward(&inputs[0]))))
+    let call = Call::of(x, options.rank(), name)?.pooling();
+    let pooling = options.avg_pool(call.layout, counts, divisor, truncates)?;
+    call.run_one(py, move |inputs| pooling.forward(&inputs[0]))
 }
 
 /// The gradient of [`avg_pool`] with respect to an input with axes of these extents.
@@ -342,16 +333,10 @@ pub(crate) fn avg_pool_backward(
     divisor: Option<u32>,
     name: Option<String>,
 ) -> PyResult<Array> {
-    let (dy, layout, alone) = read_one(dy, options.rank())?;
-    let (pooling, dims) = (options.avg_pool(layout, counts, divisor, false)?, dy.with_space(&size));
-    only(pool(
-        py,
-        vec![dy],
-        name,
-        layout,
-        alone,
-        one(move |inputs| pooling.backward(&inputs[0], &dims)),
-    ))
+    let call = Call::of(dy, options.rank(), name)?.pooling();
+    let pooling = options.avg_pool(call.layout, counts, divisor, false)?;
+    let dims = call.inputs[0].with_space(&size);
+    call.run_one(py, move |inputs| pooling.backward(&inputs[0], &dims))
 }
 
 /// The norms `(Σ|x|^p)^(1/p)`.
@@ -363,9 +348,9 @@ pub(crate) fn lp_pool(
     options: Options,
     name: Option<String>,
 ) -> PyResult<Array> {
-    let (x, layout, alone) = read_one(x, options.rank())?;
-    let pooling = LpPool::with_window(p, options.window()?).layout(layout);
-    only(pool(py, vec![x], name, layout, alone, one(move |inputs| pooling.forward(&inputs[0]))))
+    let call = Call::of(x, options.rank(), name)?.pooling();
+    let pooling = LpPool::with_window(p, options.window()?).layout(call.layout);
+    call.run_one(py, move |inputs| pooling.forward(&inputs[0]))
 }
 
 /// The gradient of [`lp_pool`] with respect to its input `x`.
@@ -379,17 +364,10 @@ pub(crate) fn lp_pool_backward(
     name: Option<String>,
 ) -> PyResult<Array> {
     let rank = options.rank();
-    let (inputs, layout, alone) = in_one_layout(read(dy, rank)?, read(x, rank)?, rank)?;
-    inputs[0].same_type_as(&inputs[1], "gradient")?;
-    let pooling = LpPool::with_window(p, options.window()?).layout(layout);
-    only(pool(
-        py,
-        inputs,
-        name,
-        layout,
-        alone,
-        one(move |inputs| pooling.backward(&inputs[0], &inputs[1])),
-    ))
+    let call = Call::of_two(read(dy, rank)?, read(x, rank)?, rank, name)?.pooling();
+    call.inputs[0].same_type_as(&call.inputs[1], "gradient")?;
+    let pooling = LpPool::with_window(p, options.window()?).layout(call.layout);
+    call.run_one(py, move |inputs| pooling.backward(&inputs[0], &inputs[1]))
 }
 
 /// The number of each window that `rank` others precede; the largest, if a window has fewer; without a `rank` the median.
@@ -401,10 +379,10 @@ pub(crate) fn rank_pool(
     options: Options,
     name: Option<String>,
 ) -> PyResult<Array> {
-    let (x, layout, alone) = read_one(x, options.rank())?;
+    let call = Call::of(x, options.rank(), name)?;
     let rank = rank.map_or(Rank::MEDIAN, Rank::Nth);
-    let pooling = RankPool::with_window(rank, options.window()?).layout(layout);
-    only(compute(py, vec![x], name, layout, alone, one(move |inputs| pooling.forward(&inputs[0]))))
+    let pooling = RankPool::with_window(rank, options.window()?).layout(call.layout);
+    call.run_one(py, move |inputs| pooling.forward(&inputs[0]))
 }
 
 /// Planes of this size with each maximum at its index, and zeros elsewhere.
@@ -417,12 +395,12 @@ pub(crate) fn max_unpool(
     name: Option<String>,
 ) -> PyResult<Array> {
     let rank = output.len();
-    let (inputs, layout, alone) =
-        in_one_layout(read(y, rank)?, read_indices(indices, rank)?, rank)?;
-    let unpool = MaxUnpool::new(extents(&output)?).layout(layout);
-    only(pool(py, inputs, name, layout, alone, move |inputs| {
-        Ok(vec![Made::Doubtful(unpool.forward(&inputs[0], &inputs[1])?)])
-    }))
+    let (y, indices) = (read(y, rank)?, read_indices(indices, rank)?);
+    let call = Call::of_two(y, indices, rank, name)?.pooling();
+    let unpool = MaxUnpool::new(extents(&output)?).layout(call.layout);
+    let made = call
+        .run(py, move |inputs| Ok(vec![Made::Doubtful(unpool.forward(&inputs[0], &inputs[1])?)]));
+    made.map(|mut made| made.remove(0))
 }
 
 /// The gradient of [`max_unpool`] with respect to the maxima.
@@ -434,17 +412,10 @@ pub(crate) fn max_unpool_backward(
     rank: usize,
     name: Option<String>,
 ) -> PyResult<Array> {
-    let (inputs, layout, alone) =
-        in_one_layout(read(dx, rank)?, read_indices(indices, rank)?, rank)?;
-    let unpool = MaxUnpool::new(extents(&inputs[0].dims[2..])?).layout(layout);
-    only(pool(
-        py,
-        inputs,
-        name,
-        layout,
-        alone,
-        one(move |inputs| unpool.backward(&inputs[0], &inputs[1])),
-    ))
+    let (dx, indices) = (read(dx, rank)?, read_indices(indices, rank)?);
+    let call = Call::of_two(dx, indices, rank, name)?.pooling();
+    let unpool = MaxUnpool::new(extents(&call.inputs[0].dims[2..])?).layout(call.layout);
+    call.run_one(py, move |inputs| unpool.backward(&inputs[0], &inputs[1]))
 }
 
 /// The convolution with filters in PyTorch's layout, and a bias.
@@ -470,14 +441,8 @@ pub(crate) fn convolve(
     }
     let conv = options.conv(layout, w.layout, groups)?;
     let inputs = [x, w].into_iter().chain(bias).collect();
-    only(compute(
-        py,
-        inputs,
-        name,
-        layout,
-        alone,
-        one(move |inputs| conv.forward(&inputs[0], &inputs[1], inputs.get(2))),
-    ))
+    let call = Call { inputs, name, layout, alone };
+    call.run_one(py, move |inputs| conv.forward(&inputs[0], &inputs[1], inputs.get(2)))
 }
 
 /// The transposed convolution, which has outputs of this size; the bias is added to its rounded result. It is also the
@@ -519,30 +484,24 @@ pub(crate) fn convolve_transposed(
     };
     let conv = options.conv(layout, w.layout, groups)?;
     let dims = arranged(&[vec![x.dims[0], channels], size].concat(), layout);
-    only(compute(
-        py,
-        vec![x, w],
-        name,
-        layout,
-        alone,
-        one(move |inputs| {
-            let y = conv.backward_data(&inputs[0], &inputs[1], &dims)?;
-            match bias {
-                None => Ok(y),
-                Some(bias) => match y.dtype() {
-                    DType::F64 => with_bias::<f64>(&y, &bias),
-                    DType::F32 => with_bias::<f32>(&y, &bias),
-                    DType::F16 => with_bias::<half::f16>(&y, &bias),
-                    _ => with_bias::<half::bf16>(&y, &bias),
-                },
-            }
-        }),
-    ))
+    let call = Call { inputs: vec![x, w], name, layout, alone };
+    call.run_one(py, move |inputs| {
+        let y = conv.backward_data(&inputs[0], &inputs[1], &dims)?;
+        match bias {
+            None => Ok(y),
+            Some(bias) => match y.dtype() {
+                DType::F64 => with_bias::<f64>(&y, &bias),
+                DType::F32 => with_bias::<f32>(&y, &bias),
+                DType::F16 => with_bias::<half::f16>(&y, &bias),
+                _ => with_bias::<half::bf16>(&y, &bias),
+            },
+        }
+    })
 }
 
 /// The gradient of [`convolve`] with respect to its filters.
 #[pyfunction]
-pub(crate) fn convolve_backward_filter(
+pub(crate) fn convolve_backward_weight(
     py: Python<'_>,
     dy: &Bound<'_, PyAny>,
     x: &Bound<'_, PyAny>,
@@ -551,17 +510,12 @@ pub(crate) fn convolve_backward_filter(
     name: Option<String>,
 ) -> PyResult<Array> {
     let rank = options.rank();
-    let (inputs, layout, _) = in_one_layout(read(dy, rank)?, read(x, rank)?, rank)?;
-    inputs[0].same_type_as(&inputs[1], "gradient")?;
-    let conv = options.conv(layout, layout, groups)?;
-    only(compute(
-        py,
-        inputs,
-        name,
-        layout,
-        false,
-        one(move |inputs| conv.backward_filter(&inputs[0], &inputs[1])),
-    ))
+    let call = Call::of_two(read(dy, rank)?, read(x, rank)?, rank, name)?;
+    call.inputs[0].same_type_as(&call.inputs[1], "gradient")?;
+    let conv = options.conv(call.layout, call.layout, groups)?;
+    // Filters have no batch to leave out.
+    let call = Call { alone: false, ..call };
+    call.run_one(py, move |inputs| conv.backward_weight(&inputs[0], &inputs[1]))
 }
 
 /// Refuses a bias that does not have one number for each channel of the output.

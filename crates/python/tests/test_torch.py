@@ -154,10 +154,10 @@ def test_operators_pass_pytorchs_own_check(device: str, last: bool) -> None:
     torch.library.opcheck(ops.max_unpool, (dy, winners, [8, 9], None))
     torch.library.opcheck(ops.conv, (x, w, bias, *plain, 2, None))
     torch.library.opcheck(ops.conv_transpose, (own(2, 6, 4, 5), w, [8, 9], *plain, 2, None))
-    torch.library.opcheck(ops.conv_filter, (own(2, 6, 4, 5), x, *plain, 2, None))
+    torch.library.opcheck(ops.conv_weight, (own(2, 6, 4, 5), x, *plain, 2, None))
     # Each array has its own layout, and arrays that are both: one channel, and one pixel.
     first = draw(2, 6, 4, 5, device=device)
-    torch.library.opcheck(ops.conv_filter, (first, x, *plain, 2, None))
+    torch.library.opcheck(ops.conv_weight, (first, x, *plain, 2, None))
     torch.library.opcheck(ops.extremum_pool_backward, (dy.detach().contiguous(), winners, [8, 9], *plain, None))
     torch.library.opcheck(ops.conv, (x, w.detach().contiguous(), None, *plain, 2, None))
     torch.library.opcheck(ops.conv, (draw(2, 1, 8, 9, device=device), own(6, 1, 3, 3), None, *plain, 1, None))

@@ -47,7 +47,7 @@ pub fn convolution<T: Scalar>(pass: Pass, conv: &Convolution) -> usize {
                 product([workers, input.elements() / input.batch().max(1), size_of::<f64>()]);
             of(input.elements()).saturating_add(sums)
         }
-        Pass::Filter => {
+        Pass::Weight => {
             let lists = product([filter.count(), size_of::<Vec<f64>>()]);
             let sums = product([filter.elements(), size_of::<f64>()]).saturating_add(lists);
             of(filter.elements()).saturating_add(sums)

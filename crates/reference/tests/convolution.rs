@@ -94,7 +94,7 @@ proptest! {
         prop_assert_eq!(totals.iter().map(|t| t.value).collect::<Vec<_>>(), y.clone());
         prop_assert_eq!(totals.iter().map(|t| t.terms).collect::<Vec<_>>(), terms);
         prop_assert_eq!(&conv::data_gradient(&conv, &g, &w), &dx);
-        prop_assert_eq!(&conv::filter_gradient(&conv, &g, &x), &dw);
+        prop_assert_eq!(&conv::weight_gradient(&conv, &g, &x), &dw);
 
         let filters = conv.filter().count();
         let filter_of = |at: usize| match conv.layout() {
@@ -116,7 +116,7 @@ proptest! {
         let inner = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let forward = inner(&conv::forward(&conv, &x, &w, Epilogue::NONE), &g);
         prop_assert_eq!(inner(&x, &conv::data_gradient(&conv, &g, &w)), forward);
-        prop_assert_eq!(inner(&w, &conv::filter_gradient(&conv, &g, &x)), forward);
+        prop_assert_eq!(inner(&w, &conv::weight_gradient(&conv, &g, &x)), forward);
     }
 
     /// Results are the rounded totals, and the magnitudes of totals are the sums of absolute terms.
@@ -150,9 +150,9 @@ proptest! {
             conv::data_gradient(&conv, &ag, &aw),
         )?;
         check(
-            conv::filter_gradient(&conv, &g, &x),
-            conv::filter_gradient_totals(&conv, &g, &x),
-            conv::filter_gradient(&conv, &ag, &ax),
+            conv::weight_gradient(&conv, &g, &x),
+            conv::weight_gradient_totals(&conv, &g, &x),
+            conv::weight_gradient(&conv, &ag, &ax),
         )?;
         check(
             conv::bias_gradient(&conv, &g),
@@ -179,7 +179,7 @@ fn an_image_by_hand() {
     let g = [1.0, 0.0, 0.0, 2.0];
     let dx = conv::data_gradient(&valid, &g, &w);
     assert_eq!(dx, [1.0, 10.0, 0.0, 100.0, 1002.0, 20.0, 0.0, 200.0, 2000.0]);
-    assert_eq!(conv::filter_gradient(&valid, &g, &x), [11.0, 14.0, 20.0, 23.0]);
+    assert_eq!(conv::weight_gradient(&valid, &g, &x), [11.0, 14.0, 20.0, 23.0]);
     assert_eq!(conv::bias_gradient(&valid, &g), [3.0]);
     // The odd padding goes at the end.
     let same = new(Window::new([2, 2]).padding(Same::Upper));
@@ -187,7 +187,7 @@ fn an_image_by_hand() {
     assert_eq!(y, [5421.0, 6532.0, 603.0, 8754.0, 9865.0, 906.0, 87.0, 98.0, 9.0]);
 }
 
-/// A batch of 0 has an empty output and filter gradients of 0.
+/// A batch of 0 has an empty output and weight gradients of 0.
 #[test]
 fn nothing_in_nothing_out() {
     let shape = Shape::new(0, 2, Extents::from([3])).unwrap();
@@ -198,7 +198,7 @@ fn nothing_in_nothing_out() {
         let w = [1.0f32; 12];
         assert!(conv::forward(&conv, &[], &w, Epilogue::NONE).is_empty());
         assert!(conv::data_gradient(&conv, &[], &w).is_empty());
-        assert_eq!(conv::filter_gradient::<f32>(&conv, &[], &[]), [0.0; 12]);
+        assert_eq!(conv::weight_gradient::<f32>(&conv, &[], &[]), [0.0; 12]);
         assert_eq!(conv::bias_gradient::<f32>(&conv, &[]), [0.0; 2]);
     }
 }

@@ -158,7 +158,7 @@ fn check_convolutions() {
     for (pass, found) in [
         (Pass::Forward, most(|| conv::forward(&conv, &x, &w, conv::Epilogue::NONE))),
         (Pass::Data, most(|| conv::data_gradient(&conv, &dy, &w))),
-        (Pass::Filter, most(|| conv::filter_gradient(&conv, &dy, &x))),
+        (Pass::Weight, most(|| conv::weight_gradient(&conv, &dy, &x))),
         (Pass::Bias, most(|| conv::bias_gradient(&conv, &dy))),
     ] {
         let said = memory::convolution::<f32>(pass, &conv);

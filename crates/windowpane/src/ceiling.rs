@@ -99,7 +99,7 @@ impl Device {
             let has_units = unit == ArithmeticUnit::Vector || has_matrices;
             self.supports(dtype) && !self.packs(dtype) && has_units
         }) {
-            self.patience().launches();
+            self.watchdog().launches();
             let probe = || cube::arithmetic(client, dtype, unit);
             return crate::listen::with_fresh_ears(self, probe)
                 .map_err(|error| self.failure("measuring how fast it computes", &error));

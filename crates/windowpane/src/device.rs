@@ -8,9 +8,9 @@ use windowpane_geometry::DType;
 #[cfg(feature = "kernels")]
 use crate::listen::{Unanswered, listen};
 #[cfg(feature = "kernels")]
-use crate::patience::Patience;
-#[cfg(feature = "kernels")]
 use crate::plan_cache::PlanCache;
+#[cfg(feature = "kernels")]
+use crate::watchdog::Watchdog;
 use crate::{Error, Result};
 
 /// An interface through which devices are used.
@@ -129,7 +129,7 @@ struct Inner {
     deaf: std::sync::atomic::AtomicBool,
     /// How long to wait for the device, and whether it was given up; of no use on `host`.
     #[cfg(feature = "kernels")]
-    patience: Arc<Patience>,
+    watchdog: Arc<Watchdog>,
     /// The kernels that were chosen for the problems so far.
     #[cfg(feature = "kernels")]
     poolings: PlanCache<crate::pool::Key, windowpane_kernels::pool::Plan>,
@@ -186,7 +186,7 @@ impl Device {
                 #[cfg(feature = "kernels")]
                 deaf: false.into(),
                 #[cfg(feature = "kernels")]
-                patience: Arc::default(),
+                watchdog: Arc::default(),
                 #[cfg(feature = "kernels")]
                 poolings: PlanCache::default(),
                 #[cfg(feature = "kernels")]
@@ -301,7 +301,7 @@ impl Device {
         #[cfg(feature = "kernels")]
         if self.own_client().is_some() {
             let on_the_cpu = self.uses_host_memory() || self.is_emulated();
-            let limit = self.inner.patience.limit(on_the_cpu);
+            let limit = self.inner.watchdog.limit(on_the_cpu);
             return limit.map_err(|reason| self.failure("waiting", &reason));
         }
         Ok(None)
@@ -322,14 +322,14 @@ impl Device {
     /// ```
     pub fn set_wait_limit(&self, limit: Option<Duration>) {
         #[cfg(feature = "kernels")]
-        self.inner.patience.set(limit);
+        self.inner.watchdog.set(limit);
         let _ = limit;
     }
 
     /// Refuses to use a device that was given up.
     pub(crate) fn require_alive(&self) -> Result<()> {
         #[cfg(feature = "kernels")]
-        if let Some(reason) = self.inner.patience.lost() {
+        if let Some(reason) = self.inner.watchdog.lost() {
             return Err(Error::DeviceLost { device: self.clone(), reason: reason.to_string() });
         }
         Ok(())
@@ -397,7 +397,7 @@ impl Device {
     /// The CubeCL client, for launching other kernels; `None` on `host`.
     #[cfg(feature = "kernels")]
     pub fn client(&self) -> Option<&cubecl::client::Client> {
-        self.inner.patience.is_shared();
+        self.inner.watchdog.is_shared();
         self.own_client()
     }
 
@@ -408,8 +408,8 @@ impl Device {
     }
 
     #[cfg(feature = "kernels")]
-    pub(crate) fn patience(&self) -> &Patience {
-        &self.inner.patience
+    pub(crate) fn watchdog(&self) -> &Watchdog {
+        &self.inner.watchdog
     }
 
     /// Whether waits should rely on another stream's listener.
@@ -442,7 +442,7 @@ impl Device {
     #[cfg(feature = "kernels")]
     pub(crate) fn target(&self) -> Option<windowpane_kernels::Target<'_>> {
         let (client, capabilities) = (self.own_client()?, self.capabilities()?);
-        self.inner.patience.launches();
+        self.inner.watchdog.launches();
         Some(windowpane_kernels::Target { client, device: capabilities })
     }
 
@@ -458,7 +458,7 @@ impl Device {
         A: Future<Output = Result<T, cubecl::server::ServerError>>,
     {
         let answer = self.answer(client, work, ask)?.map_err(|error| self.failure(work, &error))?;
-        self.inner.patience.has_waited();
+        self.inner.watchdog.has_waited();
         Ok(answer)
     }
 
@@ -473,7 +473,7 @@ impl Device {
         self.require_alive()?;
         listen(self, client, self.wait_limit()?, ask).map_err(|reason| match reason {
             Unanswered::Late(limit) => {
-                let reason = self.inner.patience.give_up(work, limit).to_string();
+                let reason = self.inner.watchdog.give_up(work, limit).to_string();
                 Error::DeviceLost { device: self.clone(), reason }
             }
             reason => self.failure(work, &reason),
@@ -482,7 +482,7 @@ impl Device {
 
     /// The same device, but with its own limit, and its own end.
     #[cfg(all(test, feature = "kernels"))]
-    pub(crate) fn with_own_patience(&self) -> Self {
+    pub(crate) fn with_own_watchdog(&self) -> Self {
         let Inner { backend, index, name, client, capabilities, .. } = &*self.inner;
         let inner = Inner {
             backend: *backend,
@@ -491,7 +491,7 @@ impl Device {
             client: client.clone(),
             capabilities: *capabilities,
             deaf: false.into(),
-            patience: Arc::default(),
+            watchdog: Arc::default(),
             poolings: PlanCache::default(),
             convolutions: PlanCache::default(),
         };
@@ -661,8 +661,8 @@ mod cube {
                 n => format!("there are {n}, 0 to {}", n - 1),
             })
         })?;
-        let patience = Patience::of(backend, index);
-        if let Some(reason) = patience.lost() {
+        let watchdog = Watchdog::of(backend, index);
+        if let Some(reason) = watchdog.lost() {
             return Err(no_device(reason.to_string()));
         }
         // A runtime panics if its driver does not start; turn that into an error.
@@ -676,7 +676,7 @@ mod cube {
             None => client.name().into(),
         };
         let speeds = crate::speeds::asked(&format!("{backend} {name}")).map_err(no_device)?;
-        Ok(with_client(backend, index, name, client, patience, speeds))
+        Ok(with_client(backend, index, name, client, watchdog, speeds))
     }
 
     /// The device of a client that was opened elsewhere.
@@ -693,10 +693,10 @@ mod cube {
         // wgpu devices have the number of their graphics API in the bits above the index.
         let index = usize::from(client.service_id().device.index_id) & WgpuDeviceKind::MAX_INDEX;
         let name = client.properties().identity.name.clone();
-        let patience = Patience::of(backend, index);
+        let watchdog = Watchdog::of(backend, index);
         // The program that opened it launches work too.
-        patience.is_shared();
-        with_client(backend, index, name, client, patience, None)
+        watchdog.is_shared();
+        with_client(backend, index, name, client, watchdog, None)
     }
 
     /// Whether a client compiles WGSL where SPIR-V is built in too: both have the same name.
@@ -725,7 +725,7 @@ mod cube {
         index: usize,
         name: String,
         client: Client,
-        patience: Arc<Patience>,
+        watchdog: Arc<Watchdog>,
         speeds: Option<Speeds>,
     ) -> Device {
         let own = match backend {
@@ -742,7 +742,7 @@ mod cube {
             client,
             capabilities,
             deaf,
-            patience,
+            watchdog,
             poolings,
             convolutions,
         };

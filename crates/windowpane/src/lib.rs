@@ -41,8 +41,6 @@ mod loop_limit;
 mod nd;
 mod output_reuse;
 mod pad;
-#[cfg(feature = "kernels")]
-mod patience;
 mod plan;
 #[cfg(feature = "kernels")]
 mod plan_cache;
@@ -51,6 +49,8 @@ mod recording;
 #[cfg(feature = "kernels")]
 mod speeds;
 mod tensor;
+#[cfg(feature = "kernels")]
+mod watchdog;
 #[cfg(all(feature = "kernels", target_os = "linux"))]
 mod wayland_log;
 
@@ -70,9 +70,9 @@ pub use tensor::Tensor;
 pub use windowpane_geometry as geometry;
 pub use windowpane_geometry::{
     Activation, Convolution, DType, Divisor, Exponent, Extents, Filter, FilterLayout, IndexBase,
-    Layout, Padding, PaddingMode, Pass, Pooling, Precision, Rank, Rounding, Same, Tile, Tiling,
-    UnknownActivation, UnknownDType, UnknownPaddingMode, UnknownPrecision, UnknownRank,
-    UnknownTiling, Window,
+    Layout, Padding, PaddingMode, Pass, Pooling, Precision, Rank, Rounding, Same, Tile,
+    TileOverrides, UnknownActivation, UnknownDType, UnknownPaddingMode, UnknownPrecision,
+    UnknownRank, UnknownTile, Window,
 };
 /// The crate of the kernels, whose plans can be overridden.
 #[cfg(feature = "kernels")]

@@ -10,7 +10,7 @@
 //! witness, waits too, until one of them receives the answer. If witnesses report that the device is done and
 //! the answer is still missing, the wait ends with an error.
 //!
-//! Every wait ends after a limit, whatever the device does: see [`patience`](crate::patience).
+//! Every wait ends after a limit, whatever the device does: see [`watchdog`](crate::watchdog).
 
 use core::fmt;
 use core::future::Future;
@@ -25,13 +25,13 @@ use std::time::{Duration, Instant};
 use cubecl::client::Client;
 use cubecl_environment::stream::StreamId;
 
-use crate::patience::NoAnswer;
+use crate::watchdog::NoAnswer;
 use crate::{Backend, Device};
 
 /// The time to wait for the stream's own listener before the first witness starts, and the same if the listener is
 /// known to have ended. The time doubles with each further witness.
-const PATIENCE: Duration = Duration::from_secs(2);
-const PATIENCE_WITH_THE_DEAF: Duration = Duration::from_millis(20);
+const DELAY: Duration = Duration::from_secs(2);
+const DELAY_WITHOUT_LISTENER: Duration = Duration::from_millis(20);
 
 /// An answer this soon after a witness was started was already available before.
 const AT_ONCE: Duration = Duration::from_millis(200);
@@ -102,11 +102,11 @@ pub(crate) fn listen<A: Future<Output: Send + 'static>>(
         // A helper asks on this thread's stream, which has the work that is waited for.
         let (client, stream) = (client.clone(), StreamId::current());
         let ask = move || stream.executes(|| cubecl::future::block_on(ask(client)));
-        return Ok(device.patience().within(limit, ask)?);
+        return Ok(device.watchdog().within(limit, ask)?);
     }
     let deaf = device.deafness();
-    let patience = if deaf.load(Relaxed) { PATIENCE_WITH_THE_DEAF } else { PATIENCE };
-    let heard = wait(ask(client.clone()), limit, patience, || {
+    let delay = if deaf.load(Relaxed) { DELAY_WITHOUT_LISTENER } else { DELAY };
+    let heard = wait(ask(client.clone()), limit, delay, || {
         // A new thread has its own stream.
         let other = client.clone();
         match std::thread::spawn(move || other.sync()).join() {
@@ -133,11 +133,11 @@ struct Heard<T> {
     after_witness: Option<Duration>,
 }
 
-/// Waits for an answer, at most for `limit`, and starts another witness whenever its patience ends.
+/// Waits for an answer, at most for `limit`, and starts another witness whenever its delay ends.
 fn wait<T>(
     told: impl Future<Output = T>,
     limit: Option<Duration>,
-    mut patience: Duration,
+    mut delay: Duration,
     mut witness: impl FnMut() -> Witness,
 ) -> Result<Heard<T>, Unanswered> {
     let mut told = pin!(told);
@@ -147,7 +147,7 @@ fn wait<T>(
     let mut context = Context::from_waker(&waker);
     let mut asked: Option<Instant> = None;
     let start = Instant::now();
-    let mut until = start + patience;
+    let mut until = start + delay;
     loop {
         if let Poll::Ready(told) = told.as_mut().poll(&mut context) {
             return Ok(Heard { told, after_witness: asked.map(|asked| asked.elapsed()) });
@@ -172,8 +172,8 @@ fn wait<T>(
         }
         asked = Some(now);
         waiting.push(witness());
-        patience *= 2;
-        until = Instant::now() + patience;
+        delay *= 2;
+        until = Instant::now() + delay;
     }
 }
 
@@ -237,8 +237,8 @@ mod tests {
     /// A wait ends at its limit, with and without witnesses.
     #[test]
     fn a_limit_ends_every_wait() {
-        for patience in [SHORT, Duration::from_secs(3600)] {
-            let heard = wait(pending::<()>(), Some(20 * SHORT), patience, || Box::pin(pending()));
+        for delay in [SHORT, Duration::from_secs(3600)] {
+            let heard = wait(pending::<()>(), Some(20 * SHORT), delay, || Box::pin(pending()));
             assert!(
                 matches!(heard, Err(Unanswered::Late(limit)) if limit == 20 * SHORT),
                 "{heard:?}"

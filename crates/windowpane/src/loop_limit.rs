@@ -99,7 +99,7 @@ fn turns_of(pass: Pass, problem: &Convolution) -> usize {
     match pass {
         Pass::Forward => of(inside, channels),
         Pass::Data => of(all, filters / problem.groups()),
-        Pass::Filter | Pass::Bias => output.batch() * output.plane(),
+        Pass::Weight | Pass::Bias => output.batch() * output.plane(),
     }
 }
 

@@ -310,19 +310,11 @@ impl PoolPlan {
         #[cfg(feature = "kernels")]
         if let Some(capabilities) = self.device.capabilities() {
             use windowpane_kernels::{Verdict, pool};
-            let gradient = match self.operator {
-                Operator::Extremum(..)
-                | Operator::Average(_)
-                | Operator::Norm(_)
-                | Operator::Rank(_) => false,
-                Operator::ExtremumBackward(..)
-                | Operator::AverageBackward(_)
-                | Operator::NormBackward(_) => true,
-                Operator::Unpool(_) | Operator::UnpoolBackward(_) => return Vec::new(),
-            };
-            let reduction = self.operator.reduction();
-            let verdicts =
-                pool::Plan::explain(&self.pooling, reduction, self.dtype, gradient, capabilities);
+            if let Operator::Unpool(_) | Operator::UnpoolBackward(_) = self.operator {
+                return Vec::new();
+            }
+            let problem = self.operator.problem(&self.pooling, self.dtype);
+            let verdicts = pool::Plan::explain(problem, capabilities);
             let row = |(kernel, verdict): (pool::Algorithm, Verdict)| {
                 (kernel.name(), verdict.to_string())
             };

@@ -175,7 +175,7 @@ impl<F: FnMut() -> Result<()>> Recording<F> {
         self.device.require_alive()?;
         #[cfg(feature = "kernels")]
         if let Some(kept) = &self.graph {
-            self.device.patience().launches();
+            self.device.watchdog().launches();
             // SAFETY: the memory of all tensors that the launches use is kept with the graph, which has the rest.
             let replayed = unsafe { kept.graph.replay() };
             return replayed.map_err(|error| self.device.failure("replaying", &error));

@@ -10,8 +10,8 @@ use windowpane::{
     Layout, PaddingMode, Precision, Result, Tensor,
 };
 use windowpane_reference::conv::{
-    Epilogue, activate_total, bias_gradient_totals, data_gradient_totals, filter_gradient_totals,
-    forward_totals,
+    Epilogue, activate_total, bias_gradient_totals, data_gradient_totals, forward_totals,
+    weight_gradient_totals,
 };
 use windowpane_reference::{Scalar, Total, pad};
 
@@ -62,7 +62,7 @@ fn one() -> usize {
 enum Operator {
     Forward,
     Data,
-    Filter,
+    Weight,
     Bias,
 }
 
@@ -179,7 +179,7 @@ pub(super) fn weigh(case: &Case) -> Result<Weight, Failure> {
     let slice = match operator {
         Operator::Forward => each(filter.channels()),
         Operator::Data => each(filter.count() / problem.groups().max(1)),
-        Operator::Filter => each(1).saturating_mul(samples),
+        Operator::Weight => each(1).saturating_mul(samples),
         Operator::Bias => plane.saturating_mul(samples),
     };
     Ok(Weight { bytes: plan.bytes(), slice, work })
@@ -203,7 +203,7 @@ fn operator(case: &Case) -> Result<Operator, Failure> {
     Ok(match (&*case.kind, pass_name(&case.pass)) {
         ("convtranspose", "fwd") | ("conv", "data") => Operator::Data,
         ("convtranspose", "data") | ("conv", "fwd") => Operator::Forward,
-        (_, "weight") => Operator::Filter,
+        (_, "weight") => Operator::Weight,
         (_, "bias") => Operator::Bias,
         _ => return Err(case.unknown_pass("fwd, data, weight, bias")),
     })
@@ -402,7 +402,7 @@ impl Fields {
         Ok(match operator {
             Operator::Forward => plan.problem().output().dims(layout).collect(),
             Operator::Data => self.sliding.dims(layout),
-            Operator::Filter => self.filter_dims(layout),
+            Operator::Weight => self.filter_dims(layout),
             Operator::Bias => vec![self.cout],
         })
     }
@@ -414,7 +414,7 @@ impl Fields {
         let (taps, plane) = (plan.problem().filter().taps(), plan.problem().output().plane());
         let taps = if operator == Operator::Bias { 1 } else { taps };
         // Gradients of filters and bias sum over all samples.
-        let long = matches!(operator, Operator::Filter | Operator::Bias);
+        let long = matches!(operator, Operator::Weight | Operator::Bias);
         let windows = if long { plane * self.sliding.n } else { plane };
         let fits = |part: &Part| part.products(windows, taps) <= most;
         let some = (0..).map(|doublings| Part::of(self, operator, 1 << doublings));
@@ -453,7 +453,7 @@ impl Fields {
         let plan = match operator {
             Operator::Forward => conv.plan(device, dtype, &x, &w)?,
             Operator::Data => conv.plan_backward_data(device, dtype, &x, &w)?,
-            Operator::Filter => conv.plan_backward_filter(device, dtype, &x, &w)?,
+            Operator::Weight => conv.plan_backward_weight(device, dtype, &x, &w)?,
             Operator::Bias => {
                 let dy: Vec<_> = self.forward(case)?.problem().output().dims(layout).collect();
                 conv.plan_backward_bias(device, dtype, &dy)?
@@ -531,7 +531,7 @@ impl Fields {
         let (first, second, terms) = match operator {
             Operator::Forward => (input, Some(filters), filter.taps() * filter.channels()),
             Operator::Data => (output, Some(filters), filter.taps() * filter.count() / groups),
-            Operator::Filter => (output, Some(input), windows),
+            Operator::Weight => (output, Some(input), windows),
             Operator::Bias => (output, None, windows),
         };
         // Small enough that sums of outliers stay far below the largest f16.
@@ -587,9 +587,9 @@ impl Convolving {
                 let (dy, w) = (first(&part.filters)?, part.filters_of(w, fields, case)?);
                 data_gradient_totals(problem, &dy, &w)
             }
-            (Operator::Filter, Some(x)) => {
+            (Operator::Weight, Some(x)) => {
                 let (dy, x) = (first(&part.filters)?, part.data(x, &part.channels, case)?);
-                filter_gradient_totals(problem, &dy, &filled(x))
+                weight_gradient_totals(problem, &dy, &filled(x))
             }
             _ => bias_gradient_totals(problem, &first(&part.filters)?),
         };
@@ -653,7 +653,7 @@ impl Convolving {
         match self.operator {
             Operator::Forward => part.data(result, &part.filters, case),
             Operator::Data => part.data(result, &part.channels, case),
-            Operator::Filter => part.filters_of(result, fields, case),
+            Operator::Weight => part.filters_of(result, fields, case),
             Operator::Bias => Ok(select(&result.to_vec()?, result.dims(), 0, &part.filters)),
         }
     }
@@ -979,7 +979,7 @@ mod tests {
         assert_eq!(part.filters, [0, 5, 11, 17, 18, 23, 29, 35]);
         assert_eq!((part.groups, part.channels.len()), (2, 24));
         assert_eq!(part.products(30, 6), 30 * 6 * 8 * 12);
-        let part = Part::of(&fields, Operator::Filter, SOME);
+        let part = Part::of(&fields, Operator::Weight, SOME);
         assert_eq!(part.channels, [0, 3, 7, 11, 12, 15, 19, 23]);
         let depthwise = Fields { groups: 24, cout: 24, ..fields };
         let part = Part::of(&depthwise, Operator::Data, SOME);

@@ -1,6 +1,6 @@
 //! The algorithm and tile that are forced on every case.
 
-use windowpane::{ConvAlgorithm, ConvPlan, PoolAlgorithm, Tiling};
+use windowpane::{ConvAlgorithm, ConvPlan, PoolAlgorithm, TileOverrides};
 
 use crate::failure::Failure;
 
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Forced {
     pub(super) algorithm: Option<Named>,
-    pub(super) tile: Option<Tiling>,
+    pub(super) tile: Option<TileOverrides>,
 }
 
 /// The meaning of a name: a pooling algorithm, a convolution algorithm, or both, or the kernel of a padding.
@@ -64,7 +64,7 @@ impl Forced {
 
     /// The choice of a plan.
     pub(super) fn of_plan(plan: &ConvPlan) -> Self {
-        Self { tile: plan.tile().map(Tiling::from), ..Self::conv(plan.algorithm()) }
+        Self { tile: plan.tile().map(TileOverrides::from), ..Self::conv(plan.algorithm()) }
     }
 
     /// Whether nothing is forced.

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use windowpane::{Backend, Device, MaxPool, Tensor, Tiling};
+use windowpane::{Backend, Device, MaxPool, Tensor, TileOverrides};
 
 use crate::args::number;
 use crate::element::Comparison;
@@ -100,7 +100,7 @@ struct Cases {
     algorithm: Auto,
     /// Tile sizes to override for all convolutions, as in `conv`
     #[arg(long, value_name = "NAME=NUMBER,…")]
-    tile: Option<Tiling>,
+    tile: Option<TileOverrides>,
     /// Use the tuned choices in this file; with `bench --tune`, write them (the file need not exist)
     #[arg(long, value_name = "FILE")]
     tuned: Option<PathBuf>,

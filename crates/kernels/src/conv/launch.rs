@@ -6,7 +6,7 @@ use windowpane_geometry::{Activation, Convolution, DType, Precision};
 use super::common::arguments::Arguments;
 use super::common::epilogue::Epilogue;
 use super::common::split_k;
-use super::problem::{Pass, Request, in_layout, results, windows};
+use super::problem::{Pass, Request, Task, in_layout, results, windows};
 use super::select::Plan;
 use super::transposes::Transposes;
 use crate::cube::buffers::BufferError;
@@ -43,7 +43,7 @@ pub enum Operands<'a> {
         dx: &'a Handle,
     },
     /// The gradient with respect to the filters.
-    Filter {
+    Weight {
         /// The gradient with respect to the sums, that is, to the output before its activation.
         dy: &'a Handle,
         /// The input.
@@ -66,7 +66,7 @@ impl Operands<'_> {
         match self {
             Self::Forward { .. } => Pass::Forward,
             Self::Data { .. } => Pass::Data,
-            Self::Filter { .. } => Pass::Filter,
+            Self::Weight { .. } => Pass::Weight,
             Self::Bias { .. } => Pass::Bias,
         }
     }
@@ -78,7 +78,7 @@ impl Operands<'_> {
                 ([x, w], y, Epilogue { bias, residual, activation, ..Epilogue::NONE })
             }
             Self::Data { dy, w, dx } => ([dy, w], dx, Epilogue::NONE),
-            Self::Filter { dy, x, dw } => ([x, dy], dw, Epilogue::NONE),
+            Self::Weight { dy, x, dw } => ([x, dy], dw, Epilogue::NONE),
             Self::Bias { dy, db } => ([dy, dy], db, Epilogue::NONE),
         }
     }
@@ -107,7 +107,7 @@ impl Operands<'_> {
                 let read = [output("the output's gradient", dy), weights("the filters", w)];
                 buffers::check(device, &read, &[input("the input's gradient", dx)])
             }
-            Self::Filter { dy, x, dw } => {
+            Self::Weight { dy, x, dw } => {
                 let read = [output("the output's gradient", dy), input("the input", x)];
                 buffers::check(device, &read, &[weights("the filters' gradient", dw)])
             }
@@ -124,13 +124,14 @@ impl Operands<'_> {
 /// The launch is asynchronous; errors on the device are reported by the call that reads the result. A weight or bias
 /// gradient over no windows is an error: no kernel would write its result, and the caller must fill it with zeros.
 pub fn launch(
-    Target { client, device }: Target<'_>,
+    target: Target<'_>,
     conv: &Convolution,
     dtype: DType,
     precision: Precision,
     plan: &Plan,
     operands: Operands<'_>,
 ) -> Result<(), PlanError> {
+    let Target { client, device } = target;
     let request = Request { pass: operands.pass(), dtype, precision };
     plan.check(conv, request, device)?;
     operands.check(conv, dtype, device)?;
@@ -141,14 +142,11 @@ pub fn launch(
         return Err(PlanError::NoWindows);
     }
     let (factors, out, epilogue) = operands.parts();
-    let target = Target { client, device };
     let transposes = Transposes::new(conv, plan.layout, request.pass);
     let tensors = transposes.before(target, dtype, factors, epilogue.residual, out);
     let arguments = Arguments {
         client,
-        device,
-        conv: &in_layout(conv, request.pass, plan.layout),
-        request,
+        task: Task { conv: &in_layout(conv, request.pass, plan.layout), request, device },
         units: plan.units,
         contiguous: plan.contiguous,
         splits: plan.splits,
@@ -168,7 +166,8 @@ pub fn launch(
 
 /// Launches the plan's kernel, and the addition of its parts if sums are split.
 fn compute(plan: &Plan, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-    let Arguments { client, device, conv, request: Request { pass, dtype, .. }, .. } = *arguments;
+    let Arguments { client, task, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, device } = task;
     if !plan.cuts() {
         return plan.launch(arguments);
     }

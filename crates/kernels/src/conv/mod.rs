@@ -33,7 +33,7 @@
 //! On a processor, where staging does not pay off:
 //!
 //! * [`cpu`]: a thread computes a few windows by a few vectors of filters in registers.
-//! * [`cpu::filter`]: the same for the weight gradient.
+//! * [`cpu::weight`]: the same for the weight gradient.
 //!
 //! The kernel with the lowest estimated time is chosen. A kernel may also compute channels-first tensors in channels last:
 //! they are then transposed before and after it, in the same call, and the estimate includes that.

@@ -3,7 +3,7 @@
 use windowpane_geometry::{Convolution, DType, FilterLayout, LIMIT, Layout, Precision};
 
 use crate::device::{Capabilities, Fragment, Fragments};
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
 
 pub use windowpane_geometry::Pass;
 
@@ -18,6 +18,14 @@ pub struct Request {
     pub precision: Precision,
 }
 
+/// A problem on a device: what every part of a kernel needs to know.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Task<'a> {
+    pub(super) conv: &'a Convolution,
+    pub(super) request: Request,
+    pub(super) device: &'a Capabilities,
+}
+
 /// The problem as a kernel computes it, with its tensors in this layout. A weight gradient whose taps are contiguous gets
 /// contiguous channels instead, because it is computed from channels-last pixels. Filters that are read keep their layout.
 ///
@@ -26,7 +34,7 @@ pub struct Request {
 pub(super) fn in_layout(conv: &Convolution, pass: Pass, layout: Layout) -> Convolution {
     let filter_layout = match (pass, layout, conv.filter_layout()) {
         _ if layout == conv.layout() => conv.filter_layout(),
-        (Pass::Filter, Layout::ChannelsLast, FilterLayout::Fchw) => FilterLayout::Fhwc,
+        (Pass::Weight, Layout::ChannelsLast, FilterLayout::Fchw) => FilterLayout::Fhwc,
         (_, _, own) => own,
     };
     let conv = conv.with_layouts(layout, filter_layout);
@@ -44,7 +52,7 @@ pub(super) fn results(conv: &Convolution, pass: Pass) -> usize {
     match pass {
         Pass::Forward => conv.output().elements(),
         Pass::Data => conv.input().elements(),
-        Pass::Filter => conv.filter().elements(),
+        Pass::Weight => conv.filter().elements(),
         Pass::Bias => conv.filter().count(),
     }
 }
@@ -55,7 +63,7 @@ pub(super) fn operands(conv: &Convolution, pass: Pass) -> [usize; 2] {
     let weights = conv.filter().elements();
     match pass {
         Pass::Forward => [inputs, weights],
-        Pass::Filter => [inputs, outputs],
+        Pass::Weight => [inputs, outputs],
         _ => [outputs, weights],
     }
 }
@@ -71,7 +79,7 @@ pub(super) fn windows(conv: &Convolution) -> usize {
 }
 
 /// The fragment for a request's products, if the device has matrix units for them, and the units of a plane.
-pub(super) fn fragment(request: Request, device: &Capabilities) -> Option<(Fragment, u32)> {
+pub(super) fn fragment(Task { request, device, .. }: Task<'_>) -> Option<(Fragment, u32)> {
     let Fragments { f16, bf16, tf32 } = device.matrix;
     let fragment = match (request.dtype, request.precision) {
         (DType::F16, Precision::Strict) => f16,
@@ -83,33 +91,19 @@ pub(super) fn fragment(request: Request, device: &Capabilities) -> Option<(Fragm
 }
 
 /// Rejects problems that no kernel can compute, whatever its configuration.
-pub(super) fn check(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), PlanError> {
-    let Request { dtype, precision, .. } = request;
-    if !dtype.is_float() {
-        return Err(PlanError::FloatsOnly { operator: "convolution", dtype });
-    }
+pub(super) fn check(task: Task<'_>) -> Result<(), PlanError> {
+    let Task { conv, request: Request { dtype, precision, .. }, device } = task;
+    ensure(dtype.is_float(), PlanError::FloatsOnly { operator: "convolution", dtype })?;
     if precision == Precision::Tf32 {
-        if dtype != DType::F32 {
-            return Err(PlanError::Tf32OfOther { dtype });
-        }
-        if fragment(request, device).is_none() {
-            return Err(PlanError::NoTf32);
-        }
+        ensure(dtype == DType::F32, PlanError::Tf32OfOther { dtype })?;
+        ensure(fragment(task).is_some(), PlanError::NoTf32)?;
     }
     let sizes = [conv.input().elements(), conv.output().elements(), conv.filter().elements()];
     for elements in sizes {
         // Offsets are 32-bit in the kernels.
-        if elements > LIMIT {
-            return Err(PlanError::TooManyElements { elements, limit: LIMIT });
-        }
-        let bytes = elements as u64 * dtype.size() as u64;
-        if bytes > device.buffer_bytes {
-            return Err(PlanError::BufferTooLarge { bytes, limit: device.buffer_bytes });
-        }
+        ensure(elements <= LIMIT, PlanError::TooManyElements { elements, limit: LIMIT })?;
+        let (bytes, limit) = (elements as u64 * dtype.size() as u64, device.buffer_bytes);
+        ensure(bytes <= limit, PlanError::BufferTooLarge { bytes, limit })?;
     }
     Ok(())
 }

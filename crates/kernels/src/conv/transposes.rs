@@ -51,7 +51,7 @@ impl Transposes {
     fn tensors(&self) -> ([Option<Matrices>; 2], Option<Matrices>) {
         match self.pass {
             Pass::Data => ([self.output, self.filters], self.input),
-            Pass::Filter => ([self.input, self.output], self.filters),
+            Pass::Weight => ([self.input, self.output], self.filters),
             Pass::Bias => ([self.output, None], None),
             Pass::Forward => ([self.input, self.filters], self.output),
         }
@@ -146,7 +146,7 @@ mod tests {
     fn tensors_in_the_kernels_layout_stay() {
         for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
             let conv = conv(3, layout, FilterLayout::Fchw);
-            for pass in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias] {
+            for pass in [Pass::Forward, Pass::Data, Pass::Weight, Pass::Bias] {
                 assert_eq!(Transposes::new(&conv, layout, pass).bytes(DType::F32), 0);
             }
         }
@@ -162,12 +162,12 @@ mod tests {
         assert_eq!(bytes(&first, Pass::Forward), 2 * (x + y));
         assert_eq!(bytes(&first, Pass::Data), 2 * (x + y));
         // The result is transposed as well.
-        assert_eq!(bytes(&first, Pass::Filter), 2 * (x + w + y));
+        assert_eq!(bytes(&first, Pass::Weight), 2 * (x + w + y));
         assert_eq!(bytes(&first, Pass::Bias), 2 * y);
         // Filters of one tap, and filters in other layouts, are not transposed.
         let points = conv(1, Layout::ChannelsFirst, FilterLayout::Fchw);
-        assert_eq!(bytes(&points, Pass::Filter), 2 * (x + 2 * 10 * 72));
+        assert_eq!(bytes(&points, Pass::Weight), 2 * (x + 2 * 10 * 72));
         let inner = conv(3, Layout::ChannelsFirst, FilterLayout::Hwcf);
-        assert_eq!(bytes(&inner, Pass::Filter), 2 * (x + y));
+        assert_eq!(bytes(&inner, Pass::Weight), 2 * (x + y));
     }
 }

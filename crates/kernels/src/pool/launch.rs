@@ -10,7 +10,7 @@ use super::select::Plan;
 use super::unpool;
 use crate::cube::buffers::{Given, check};
 use crate::device::{Target, has_keys, has_powers};
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
 use crate::packed;
 
 /// Launches a pooling. `input` and `output` hold elements of `dtype`; `indices` holds one `i32` per output if the
@@ -27,7 +27,7 @@ pub fn launch(
     indices: Option<&Handle>,
 ) -> Result<(), PlanError> {
     let Target { client, device } = target;
-    let task = plan.task(Problem { pooling, reduction, dtype, gradient: false }, device)?;
+    let task = plan.task(Problem::new(pooling, reduction, dtype), device)?;
     check_powers(client, reduction, dtype)?;
     check_keys(client, reduction, dtype)?;
     check_indices(reduction, indices)?;
@@ -52,7 +52,7 @@ pub fn launch_backward(
     winners: Option<&Handle>,
 ) -> Result<(), PlanError> {
     let (device, reduction) = (target.device, gradient.reduction());
-    let task = plan.task(Problem { pooling, reduction, dtype, gradient: true }, device)?;
+    let task = plan.task(Problem::new(pooling, reduction, dtype).backward(), device)?;
     check_indices(reduction, winners)?;
     let read = given("the output's gradient", dy, dtype, task.outputs());
     let written = given("the input's gradient", dx, dtype, task.inputs());
@@ -93,7 +93,7 @@ pub fn launch_lp_backward(
     [dy, x, dx]: [&Handle; 3],
 ) -> Result<(), PlanError> {
     let reduction = Reduction::Norm(p);
-    let task = plan.task(Problem { pooling, reduction, dtype, gradient: true }, target.device)?;
+    let task = plan.task(Problem::new(pooling, reduction, dtype).backward(), target.device)?;
     let (inputs, outputs) = (task.inputs(), task.outputs());
     check_powers(target.client, reduction, dtype)?;
     let read =
@@ -159,7 +159,7 @@ fn launch_by_indices(
 ) -> Result<Handle, PlanError> {
     let Target { client, device } = target;
     let (dtype, reduction) = (read.dtype, Reduction::max(Output::ValuesAndIndices(base)));
-    let task = plan.task(Problem { pooling, reduction, dtype, gradient: false }, device)?;
+    let task = plan.task(Problem::new(pooling, reduction, dtype), device)?;
     let outputs = task.outputs();
     check(device, &[read, given("the indices", indices, DType::I32, outputs)], &[written])?;
     let buffers = [read, written].map(|given| (given.handle, given.elements));
@@ -197,5 +197,5 @@ fn check_keys(client: &Client, reduction: Reduction, dtype: DType) -> Result<(),
 /// Refuses indices if the reduction returns none, and missing indices if it returns some.
 fn check_indices(reduction: Reduction, indices: Option<&Handle>) -> Result<(), PlanError> {
     let needed = reduction.has_indices();
-    if needed == indices.is_some() { Ok(()) } else { Err(PlanError::Indices { needed }) }
+    ensure(needed == indices.is_some(), PlanError::Indices { needed })
 }

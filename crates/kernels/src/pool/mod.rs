@@ -59,6 +59,6 @@ pub use common::settings::Settings;
 pub use launch::{
     launch, launch_backward, launch_lp_backward, launch_unpool, launch_unpool_backward,
 };
-pub use problem::{Gradient, Output, Reduction};
+pub use problem::{Gradient, Output, Problem, Reduction};
 pub use select::{Algorithm, Config, Plan};
 pub use strips::{cpu_rows, register_tile};

@@ -7,7 +7,7 @@ use windowpane_geometry::{
 };
 
 use crate::device::Capabilities;
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
 
 /// How the taps of a window are reduced to one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,15 +104,28 @@ impl Gradient {
 
 /// A pooling, or the gradient of one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Problem<'a> {
-    pub(super) pooling: &'a Pooling,
-    pub(super) reduction: Reduction,
-    pub(super) dtype: DType,
+pub struct Problem<'a> {
+    /// The windows.
+    pub pooling: &'a Pooling,
+    /// How their taps are reduced.
+    pub reduction: Reduction,
+    /// The type of all tensors except indices.
+    pub dtype: DType,
     /// Whether the gradient is computed.
-    pub(super) gradient: bool,
+    pub gradient: bool,
 }
 
-impl Problem<'_> {
+impl<'a> Problem<'a> {
+    /// A pooling.
+    pub fn new(pooling: &'a Pooling, reduction: Reduction, dtype: DType) -> Self {
+        Self { pooling, reduction, dtype, gradient: false }
+    }
+
+    /// The gradient of the pooling.
+    pub fn backward(self) -> Self {
+        Self { gradient: true, ..self }
+    }
+
     /// Whether taps are combined one after the other. Norms and ranks have kernels of their own.
     pub(super) fn folds(&self) -> bool {
         matches!(self.reduction, Reduction::Extremum(..) | Reduction::Average(_))
@@ -149,15 +162,13 @@ impl Problem<'_> {
             }
             Reduction::Average(divisor) => {
                 divisor.check()?;
-                if !sums(dtype, self.gradient) {
-                    return Err(PlanError::FloatsOnly { operator: "average pooling", dtype });
-                }
+                let refused = PlanError::FloatsOnly { operator: "average pooling", dtype };
+                ensure(sums(dtype, self.gradient), refused)?;
             }
             Reduction::Norm(p) => {
                 p.check()?;
-                if !dtype.is_float() {
-                    return Err(PlanError::FloatsOnly { operator: "Lp pooling", dtype });
-                }
+                let refused = PlanError::FloatsOnly { operator: "Lp pooling", dtype };
+                ensure(dtype.is_float(), refused)?;
             }
             Reduction::Rank(_) => {}
         }
@@ -179,24 +190,17 @@ impl Problem<'_> {
         }
         let elements = pooling.input().elements().max(pooling.output().elements());
         // Positions are 32-bit in the kernels.
-        if elements > LIMIT {
-            return Err(PlanError::TooManyElements { elements, limit: LIMIT });
-        }
+        ensure(elements <= LIMIT, PlanError::TooManyElements { elements, limit: LIMIT })?;
         let taps = pooling.grid().taps();
         // Divisors count taps in 32 bits.
-        if taps > most_taps {
-            return Err(PlanError::TooManyTaps { taps, limit: most_taps });
-        }
+        ensure(taps <= most_taps, PlanError::TooManyTaps { taps, limit: most_taps })?;
         let size = device.computed(dtype).size();
         let widest = match reduction.has_indices() {
             true => size.max(DType::I32.size()),
             false => size,
         };
-        let bytes = elements as u64 * widest as u64;
-        if bytes > device.buffer_bytes {
-            return Err(PlanError::BufferTooLarge { bytes, limit: device.buffer_bytes });
-        }
-        Ok(())
+        let (bytes, limit) = (elements as u64 * widest as u64, device.buffer_bytes);
+        ensure(bytes <= limit, PlanError::BufferTooLarge { bytes, limit })
     }
 }
 
@@ -206,14 +210,9 @@ pub(super) fn check_workspace(
     bytes: usize,
     device: &Capabilities,
 ) -> Result<(), PlanError> {
-    if elements > LIMIT {
-        return Err(PlanError::TooManyElements { elements, limit: LIMIT });
-    }
+    ensure(elements <= LIMIT, PlanError::TooManyElements { elements, limit: LIMIT })?;
     let (bytes, limit) = (bytes as u64, device.buffer_bytes);
-    if bytes > limit {
-        return Err(PlanError::Workspace { bytes, limit });
-    }
-    Ok(())
+    ensure(bytes <= limit, PlanError::Workspace { bytes, limit })
 }
 
 /// The channels of a pixel that are adjacent in memory.

@@ -20,7 +20,7 @@ use super::{
     unpacked, unpool, van_herk,
 };
 use crate::device::Capabilities;
-use crate::error::{PlanError, Verdict};
+use crate::error::{PlanError, Verdict, ensure};
 
 /// Declares the kernels: each has a name and a module, whose `Config` implements [`Kernel`].
 macro_rules! kernels {
@@ -192,61 +192,25 @@ impl Plan {
 
     /// Chooses the kernel for a problem: the one with the lowest estimated time among those that can compute it. Most
     /// adaptive windows have a fixed kernel instead, so that new extents compile nothing.
-    pub fn new(
-        pooling: &Pooling,
-        reduction: Reduction,
-        dtype: DType,
-        device: &Capabilities,
-    ) -> Result<Self, PlanError> {
-        let problem = Problem { pooling, reduction, dtype, gradient: false }.checked(device)?;
-        choose(problem, device)
+    pub fn new(problem: Problem<'_>, device: &Capabilities) -> Result<Self, PlanError> {
+        choose(problem.checked(device)?, device)
     }
 
-    /// Chooses the kernel for a problem's gradient.
-    pub fn gradient(
-        pooling: &Pooling,
-        reduction: Reduction,
-        dtype: DType,
-        device: &Capabilities,
-    ) -> Result<Self, PlanError> {
-        let problem = Problem { pooling, reduction, dtype, gradient: true }.checked(device)?;
-        choose(problem, device)
-    }
-
-    /// The verdict on every kernel when a plan is chosen for a problem or its gradient: which one is taken, and why the
-    /// others are not.
+    /// The verdict on every kernel when a plan is chosen for a problem: which one is taken, and why the others are not.
     pub fn explain(
-        pooling: &Pooling,
-        reduction: Reduction,
-        dtype: DType,
-        gradient: bool,
+        problem: Problem<'_>,
         device: &Capabilities,
     ) -> Result<Vec<(Algorithm, Verdict)>, PlanError> {
-        let problem = Problem { pooling, reduction, dtype, gradient }.checked(device)?;
-        Ok(verdicts(problem, device))
+        Ok(verdicts(problem.checked(device)?, device))
     }
 
     /// Plans a kernel chosen by name, if it can compute the problem.
     pub fn with(
         algorithm: Algorithm,
-        pooling: &Pooling,
-        reduction: Reduction,
-        dtype: DType,
+        problem: Problem<'_>,
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
-        let problem = Problem { pooling, reduction, dtype, gradient: false }.checked(device)?;
-        algorithm.for_problem(problem).plan(problem, device)
-    }
-
-    /// Plans a gradient kernel chosen by name, if it can compute the problem.
-    pub fn gradient_with(
-        algorithm: Algorithm,
-        pooling: &Pooling,
-        reduction: Reduction,
-        dtype: DType,
-        device: &Capabilities,
-    ) -> Result<Self, PlanError> {
-        let problem = Problem { pooling, reduction, dtype, gradient: true }.checked(device)?;
+        let problem = problem.checked(device)?;
         algorithm.for_problem(problem).plan(problem, device)
     }
 
@@ -258,7 +222,7 @@ impl Plan {
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
         let reduction = Reduction::max(Output::ValuesAndIndices(base));
-        let problem = Problem { pooling, reduction, dtype, gradient: false }.checked(device)?;
+        let problem = Problem::new(pooling, reduction, dtype).checked(device)?;
         let plan = Algorithm::Direct.plan(problem, device)?;
         let task = Task::new(problem, device).with(plan.settings);
         Ok(Self { settings: unpool::settings(task), ..plan })
@@ -270,18 +234,11 @@ impl Plan {
     }
 
     /// Refuses values that the plan's kernel cannot run with.
-    pub fn check(
-        &self,
-        pooling: &Pooling,
-        reduction: Reduction,
-        dtype: DType,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        self.task(Problem { pooling, reduction, dtype, gradient: false }, device).map(drop)
+    pub fn check(&self, problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+        self.task(problem, device).map(drop)
     }
 
-    /// The task of the plan's kernel, for a [`Problem`] that may be a gradient; an error for values that the kernel
-    /// cannot run with.
+    /// The task of the plan's kernel; an error for values that the kernel cannot run with.
     pub(super) fn task<'a>(
         &self,
         problem: Problem<'a>,
@@ -297,13 +254,11 @@ impl Plan {
             algorithm,
             Algorithm::Direct | Algorithm::Gather | Algorithm::Lp | Algorithm::Rank
         );
-        if settings.unrolled != own.unrolled && !rolled {
-            return Err(PlanError::Fixed { name: "unrolled", kernel });
-        }
+        let same = settings.unrolled == own.unrolled || rolled;
+        ensure(same, PlanError::Fixed { name: "unrolled", kernel })?;
         // A processor's vectors may be wider than a GPU's language supports.
-        if settings.contiguous != own.contiguous && !rolled {
-            return Err(PlanError::Fixed { name: "contiguous", kernel });
-        }
+        let same = settings.contiguous == own.contiguous || rolled;
+        ensure(same, PlanError::Fixed { name: "contiguous", kernel })?;
         let task = Task { problem, settings: self.settings, device };
         self.config.check(task)?;
         Ok(task)
@@ -352,7 +307,7 @@ fn verdicts(problem: Problem<'_>, device: &Capabilities) -> Vec<(Algorithm, Verd
     let mut verdicts: Vec<_> = Algorithm::ALL.iter().map(verdict).collect();
     verdicts.sort_by_key(|(_, verdict)| match *verdict {
         Verdict::Chosen { .. } => (0, 0),
-        Verdict::NotChosen { nanoseconds } => (1, nanoseconds),
+        Verdict::NotChosen { nanoseconds } | Verdict::Overrides { nanoseconds } => (1, nanoseconds),
         Verdict::DoesNotApply(_) | Verdict::CannotRun(_) => (2, 0),
     });
     verdicts

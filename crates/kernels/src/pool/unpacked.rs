@@ -22,7 +22,7 @@ mod tests {
     use super::*;
     use crate::device::profiles::SHADING_GPU;
     use crate::error::PlanError;
-    use crate::pool::{Output, Plan, Reduction};
+    use crate::pool::{Output, Plan, Problem, Reduction};
 
     /// Packed tensors are planned as `i32`, with room for their copies, and refused if the device cannot bind a copy.
     #[test]
@@ -34,8 +34,8 @@ mod tests {
             let shape = Shape::new(1, 3, Extents::from([side, side])).unwrap();
             let window = Window::new([3, 3]).stride([3, 3]);
             let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
-            let plan = Plan::new(&pooling, max, dtype, &lacking)?;
-            plan.check(&pooling, max, dtype, &lacking)?;
+            let plan = Plan::new(Problem::new(&pooling, max, dtype), &lacking)?;
+            plan.check(Problem::new(&pooling, max, dtype), &lacking)?;
             Ok::<_, PlanError>((plan, plan.workspace(&pooling, dtype, &lacking)))
         };
         for dtype in [DType::I8, DType::U8] {
@@ -50,13 +50,13 @@ mod tests {
         let mean = Reduction::Average(windowpane_geometry::Divisor::Valid);
         let shape = Shape::new(1, 3, Extents::from([9])).unwrap();
         let pooling = Pooling::new(shape, &Window::new([3]), Layout::ChannelsLast).unwrap();
-        let error = Plan::new(&pooling, mean, DType::I32, &lacking).unwrap_err();
+        let error = Plan::new(Problem::new(&pooling, mean, DType::I32), &lacking).unwrap_err();
         assert_eq!(error, PlanError::FloatsOnly { operator: "average pooling", dtype: DType::I32 });
         // Narrower integers are averaged in `i32`, if their sums fit.
-        assert!(Plan::new(&pooling, mean, DType::U16, &lacking).is_ok());
+        assert!(Plan::new(Problem::new(&pooling, mean, DType::U16), &lacking).is_ok());
         let shape = Shape::new(1, 1, Extents::from([40_000])).unwrap();
         let whole = Pooling::new(shape, &Window::new([40_000]), Layout::ChannelsLast).unwrap();
-        let error = Plan::new(&whole, mean, DType::U16, &lacking).unwrap_err();
+        let error = Plan::new(Problem::new(&whole, mean, DType::U16), &lacking).unwrap_err();
         assert_eq!(error, PlanError::TooManyTaps { taps: 40_000, limit: 32_768 });
     }
 }

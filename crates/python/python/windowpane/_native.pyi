@@ -10,7 +10,7 @@ __all__ = [
     "avg_pool",
     "avg_pool_backward",
     "convolve",
-    "convolve_backward_filter",
+    "convolve_backward_weight",
     "convolve_transposed",
     "devices",
     "extremum_pool",
@@ -98,6 +98,6 @@ def convolve_transposed(
     groups: int,
     name: str | None,
 ) -> Array: ...
-def convolve_backward_filter(
+def convolve_backward_weight(
     dy: SupportsDLPack, x: SupportsDLPack, options: Options, groups: int, name: str | None
 ) -> Array: ...

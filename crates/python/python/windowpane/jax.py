@@ -202,7 +202,7 @@ class _Engine:
 
             def weight(dy: Any, x: Any) -> Any:
                 return converter(x)(
-                    _native.convolve_backward_filter(dy, x, options, groups, device)
+                    _native.convolve_backward_weight(dy, x, options, groups, device)
                 )
 
             dx = _call(data, _like(x, space), dy, w)
@@ -239,7 +239,7 @@ class _Engine:
 
             def weight(x: Any, dy: Any) -> Any:
                 return converter(x)(
-                    _native.convolve_backward_filter(x, dy, options, groups, device)
+                    _native.convolve_backward_weight(x, dy, options, groups, device)
                 )
 
             dx = _call(data, jax.ShapeDtypeStruct(x.shape, x.dtype), dy, w)

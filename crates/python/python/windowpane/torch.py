@@ -253,16 +253,16 @@ def _conv_transpose_fake(x: Any, w: Any, size: Any, *rest: Any) -> Any:
     return _made(_lead(x, rank)[:-1] + [w.shape[1] * groups] + list(size), rank, x, w)
 
 
-def _conv_filter(dy: Any, x: Any, *rest: Any) -> Any:
+def _conv_weight(dy: Any, x: Any, *rest: Any) -> Any:
     *window, groups, device = rest
     return _take(
-        _native.convolve_backward_filter(
+        _native.convolve_backward_weight(
             dy.detach(), x.detach(), _options(*window), groups, device
         )
     )
 
 
-def _conv_filter_fake(dy: Any, x: Any, *rest: Any) -> Any:
+def _conv_weight_fake(dy: Any, x: Any, *rest: Any) -> Any:
     kernel, groups = rest[0], rest[-2]
     rank = len(kernel)
     channel = -rank - 1
@@ -285,7 +285,7 @@ _SCHEMAS = {
     "max_unpool_backward": f"(Tensor dx, Tensor indices, int rank, {_END}",
     "conv": f"(Tensor x, Tensor w, Tensor? bias, {_WINDOW}, int groups, {_END}",
     "conv_transpose": f"(Tensor x, Tensor w, SymInt[] size, {_WINDOW}, int groups, {_END}",
-    "conv_filter": f"(Tensor dy, Tensor x, {_WINDOW}, int groups, {_END}",
+    "conv_weight": f"(Tensor dy, Tensor x, {_WINDOW}, int groups, {_END}",
 }
 
 
@@ -449,7 +449,7 @@ def _conv_gradient(context: Any, dy: Any) -> Any:
     if context.needs_input_grad[0]:
         dx = _OPS.conv_transpose(dy, w, x.shape[-rank:], *context.rest)
     if context.needs_input_grad[1]:
-        dw = _OPS.conv_filter(dy, x, *context.rest)
+        dw = _OPS.conv_weight(dy, x, *context.rest)
     if context.needs_input_grad[2]:
         axes = [axis for axis in range(dy.ndim) if axis != dy.ndim - rank - 1]
         dbias = dy.sum(axes)
@@ -468,16 +468,16 @@ def _conv_transpose_gradient(context: Any, dy: Any) -> Any:
     if context.needs_input_grad[0]:
         dx = _OPS.conv(dy, w, None, *context.rest)
     if context.needs_input_grad[1]:
-        dw = _OPS.conv_filter(x, dy, *context.rest)
+        dw = _OPS.conv_weight(x, dy, *context.rest)
     return dx, dw
 
 
-def _save_conv_filter(context: Any, inputs: Any, output: Any) -> None:
+def _save_conv_weight(context: Any, inputs: Any, output: Any) -> None:
     dy, x, *context.rest = inputs
     context.save_for_backward(dy, x)
 
 
-def _conv_filter_gradient(context: Any, ddw: Any) -> Any:
+def _conv_weight_gradient(context: Any, ddw: Any) -> Any:
     dy, x = context.saved_tensors
     rank = len(context.rest[0])
     ddy = dx = None
@@ -503,7 +503,7 @@ _gradient("lp_pool", _save_lp_pool, _lp_pool_gradient)
 _gradient("max_unpool", _save_max_unpool, _max_unpool_gradient)
 _gradient("conv", _save_conv, _conv_gradient)
 _gradient("conv_transpose", _save_conv_transpose, _conv_transpose_gradient)
-_gradient("conv_filter", _save_conv_filter, _conv_filter_gradient)
+_gradient("conv_weight", _save_conv_weight, _conv_weight_gradient)
 
 
 def _autocast(*tensors: Any) -> tuple[Any, ...]:

@@ -17,13 +17,13 @@ pub fn data_gradient_totals<T: Scalar>(conv: &Convolution, dy: &[T], w: &[T]) ->
 
 /// The weight gradient, with respect to the filters:
 /// `dw[f, t, c] += dy[n, o, f] · x[n, x(o, t), c]` for every output and each of its terms.
-pub fn filter_gradient<T: Scalar>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<T> {
-    scatter_filter(conv, dy, x, T::ZERO, |sum: f64| T::from_f64(sum))
+pub fn weight_gradient<T: Scalar>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<T> {
+    scatter_weight(conv, dy, x, T::ZERO, |sum: f64| T::from_f64(sum))
 }
 
 /// The weight gradient, unrounded, with the data for an error bound.
-pub fn filter_gradient_totals<T: Scalar>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<Total> {
-    scatter_filter(conv, dy, x, Total::default(), |sum: Total| sum)
+pub fn weight_gradient_totals<T: Scalar>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<Total> {
+    scatter_weight(conv, dy, x, Total::default(), |sum: Total| sum)
 }
 
 /// The bias gradient: `db[f] += dy[n, o, f]` for every output.
@@ -67,7 +67,7 @@ fn scatter_data<T: Scalar, A: Accumulator, Y: Copy + Send>(
     dx
 }
 
-fn scatter_filter<T: Scalar, A: Accumulator, Y: Copy + Send>(
+fn scatter_weight<T: Scalar, A: Accumulator, Y: Copy + Send>(
     conv: &Convolution,
     dy: &[T],
     x: &[T],

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! * [`forward()`]: the sum, followed by the [`Epilogue`].
-//! * [`data_gradient`], [`filter_gradient`], [`bias_gradient`]: its derivatives, as scatters.
+//! * [`data_gradient`], [`weight_gradient`], [`bias_gradient`]: its derivatives, as scatters.
 //!
 //! Each is a sum in `f64`, rounded once. The function of the same name with `_totals` returns the unrounded
 //! sum with the data for an error bound.
@@ -17,8 +17,8 @@ mod epilogue;
 mod forward;
 
 pub use backward::{
-    bias_gradient, bias_gradient_totals, data_gradient, data_gradient_totals, filter_gradient,
-    filter_gradient_totals,
+    bias_gradient, bias_gradient_totals, data_gradient, data_gradient_totals, weight_gradient,
+    weight_gradient_totals,
 };
 pub use epilogue::{Epilogue, activate, activate_total};
 pub use forward::{forward, forward_totals};

@@ -3,7 +3,7 @@
 
 use windowpane_geometry::{
     Convolution, DType, Extents, Filter, FilterLayout, Padded, Padding, PaddingMode, Pass,
-    Precision, Shape, Tiling, Window,
+    Precision, Shape, TileOverrides, Window,
 };
 
 use super::plan::{Choice, ConvPlan};
@@ -14,7 +14,7 @@ use crate::{Device, Error, Result};
 /// tuned choices.
 #[cfg(feature = "kernels")]
 pub(crate) type Key =
-    (windowpane_kernels::conv::Request, Option<ConvAlgorithm>, Tiling, Convolution, usize);
+    (windowpane_kernels::conv::Request, Option<ConvAlgorithm>, TileOverrides, Convolution, usize);
 
 /// Plans a pass over tensors of these dimensions.
 pub(super) fn plan(
@@ -44,7 +44,7 @@ pub(super) fn plan_bias(
     let problem =
         Convolution::new(output, filter, &window, channels, conv.layout, conv.filter_layout)?;
     // A requested kernel or tile applies to implicit GEMMs.
-    let conv = conv.algorithm(None).tile(Tiling::default());
+    let conv = conv.algorithm(None).tile(TileOverrides::default());
     choose(&conv, Pass::Bias, device, dtype, (problem, None))
 }
 
@@ -73,7 +73,7 @@ fn choice(
     #[cfg(feature = "kernels")]
     if let Some(capabilities) = device.capabilities() {
         let request = windowpane_kernels::conv::Request { pass, dtype, precision: conv.precision };
-        let key = (request, conv.algorithm, conv.tiling, *problem, super::tuned::generation());
+        let key = (request, conv.algorithm, conv.tile, *problem, super::tuned::generation());
         let choose = || choose_kernel(conv, request, device, capabilities, problem);
         return device.convolutions().or_make(key, choose).map(Choice::Kernel);
     }
@@ -90,7 +90,7 @@ fn choice(
     if ![own, ConvAlgorithm::Direct].contains(&algorithm) {
         return Err(no_kernel(conv, device, &format!("it is computed by {own} or direct")));
     }
-    if conv.tiling != Tiling::default() {
+    if conv.tile != TileOverrides::default() {
         return Err(Error::NoTile { device: device.clone() });
     }
     Ok(Choice::Host(algorithm))
@@ -118,7 +118,7 @@ fn choose_kernel(
         Some(None) => return Err(no_kernel(conv, device, "it is an algorithm of `host`")),
         algorithm => algorithm.flatten(),
     };
-    let options = kernels::PlanOptions { algorithm, layout: None, tiling: conv.tiling };
+    let options = kernels::PlanOptions { algorithm, layout: None, tile: conv.tile };
     let plan = match kernels::Plan::new(problem, request, options, capabilities) {
         Err(windowpane_kernels::PlanError::NoTf32) => {
             return Err(no_precision(conv, device, dtype));
@@ -147,9 +147,9 @@ fn follow(
     capabilities: &windowpane_kernels::Capabilities,
 ) -> Option<windowpane_kernels::conv::Plan> {
     use windowpane_kernels::conv::{Plan, PlanOptions};
-    let tiling = found.tile.map_or(Tiling::default(), Tiling::from);
+    let tile = found.tile.map_or(TileOverrides::default(), TileOverrides::from);
     let (algorithm, layout) = (Some(found.algorithm.kernel()?), found.layout);
-    let options = PlanOptions { algorithm, layout, tiling };
+    let options = PlanOptions { algorithm, layout, tile };
     let mut plan = Plan::new(problem, request, options, capabilities).ok()?;
     plan.splits = found.splits;
     plan.check(problem, request, capabilities).ok()?;
@@ -159,7 +159,7 @@ fn follow(
 /// Whether the choice of kernel and tile is automatic.
 #[cfg(feature = "kernels")]
 pub(super) fn is_free(conv: &Conv) -> bool {
-    conv.algorithm.is_none() && conv.tiling == Tiling::default()
+    conv.algorithm.is_none() && conv.tile == TileOverrides::default()
 }
 
 /// A problem as text: everything that a choice depends on.
@@ -168,7 +168,8 @@ pub(super) fn key(pass: Pass, dtype: DType, precision: Precision, problem: &Conv
     let pass = match pass {
         Pass::Forward => "forward",
         Pass::Data => "data",
-        Pass::Filter => "filter",
+        // The word in files of choices.
+        Pass::Weight => "filter",
         Pass::Bias => "bias",
     };
     let (input, filter, grid) = (problem.input(), problem.filter(), problem.grid());

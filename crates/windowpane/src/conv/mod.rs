@@ -16,7 +16,7 @@ pub use tuned::{Tuned, UnknownTuned};
 
 use windowpane_geometry::{
     Activation, DType, Extents, FilterLayout, Layout, Padding, PaddingMode, Pass, Precision,
-    Tiling, Window,
+    TileOverrides, Window,
 };
 
 use crate::{Device, Result, Tensor};
@@ -77,14 +77,14 @@ macro_rules! option_methods {
         /// Overrides the tile sizes, or some of them.
         ///
         /// ```
-        /// use windowpane::{Conv, Tiling};
+        /// use windowpane::{Conv, TileOverrides};
         ///
-        /// let conv = Conv::new([3, 3]).tile(Tiling { block_n: Some(32), ..Tiling::default() });
-        /// assert_eq!(conv, Conv::new([3, 3]).tile("block_n=32".parse::<Tiling>()?));
-        /// # Ok::<(), windowpane::UnknownTiling>(())
+        /// let conv = Conv::new([3, 3]).tile(TileOverrides { block_n: Some(32), ..TileOverrides::default() });
+        /// assert_eq!(conv, Conv::new([3, 3]).tile("block_n=32".parse::<TileOverrides>()?));
+        /// # Ok::<(), windowpane::UnknownTile>(())
         /// ```
-        pub fn tile(mut self, tiling: impl Into<Tiling>) -> Self {
-            self$(.$own)?.tiling = tiling.into();
+        pub fn tile(mut self, overrides: impl Into<TileOverrides>) -> Self {
+            self$(.$own)?.tile = overrides.into();
             self
         }
     };
@@ -123,7 +123,7 @@ pub struct Conv {
     pub(crate) activation: Activation,
     pub(crate) precision: Precision,
     pub(crate) algorithm: Option<ConvAlgorithm>,
-    pub(crate) tiling: Tiling,
+    pub(crate) tile: TileOverrides,
 }
 
 impl Conv {
@@ -143,7 +143,7 @@ impl Conv {
             activation: Activation::default(),
             precision: Precision::default(),
             algorithm: None,
-            tiling: Tiling::default(),
+            tile: TileOverrides::default(),
         }
     }
 
@@ -248,16 +248,16 @@ impl Conv {
         run::backward(self, plan, Pass::Data, &[dy, w])
     }
 
-    /// Plans [`backward_filter`](Self::backward_filter); `x` and `w` are the dimensions of input and
+    /// Plans [`backward_weight`](Self::backward_weight); `x` and `w` are the dimensions of input and
     /// filters.
-    pub fn plan_backward_filter(
+    pub fn plan_backward_weight(
         &self,
         device: &Device,
         dtype: DType,
         x: &[usize],
         w: &[usize],
     ) -> Result<ConvPlan> {
-        choice::plan(self, Pass::Filter, device, dtype, x, w)
+        choice::plan(self, Pass::Weight, device, dtype, x, w)
     }
 
     /// The dimensions of filters that turn an input of dimensions `x` into an output of dimensions `dy`.
@@ -266,20 +266,20 @@ impl Conv {
     }
 
     /// The weight gradient: with respect to the filters, as many as `dy` has channels.
-    pub fn backward_filter(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
+    pub fn backward_weight(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
         let w = self.filter_dims(dy.dims(), x.dims())?;
-        let plan = self.plan_backward_filter(dy.device(), dy.dtype(), x.dims(), &w)?;
-        self.backward_filter_with_plan(&plan, dy, x)
+        let plan = self.plan_backward_weight(dy.device(), dy.dtype(), x.dims(), &w)?;
+        self.backward_weight_with_plan(&plan, dy, x)
     }
 
     /// The weight gradient, computed according to a plan.
-    pub fn backward_filter_with_plan(
+    pub fn backward_weight_with_plan(
         &self,
         plan: &ConvPlan,
         dy: &Tensor,
         x: &Tensor,
     ) -> Result<Tensor> {
-        run::backward(self, plan, Pass::Filter, &[dy, x])
+        run::backward(self, plan, Pass::Weight, &[dy, x])
     }
 
     /// Plans [`backward_bias`](Self::backward_bias); `dy` are the dimensions of the output.

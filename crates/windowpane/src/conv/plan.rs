@@ -182,16 +182,15 @@ impl ConvPlan {
         if let (Choice::Kernel(plan), Some(device)) = (&self.choice, self.device.capabilities()) {
             use windowpane_kernels::{Verdict, conv::explain};
             let verdicts = explain(&self.problem, self.request(), device).unwrap_or_default();
-            let reason = |algorithm, verdict| match verdict {
+            let actual = |algorithm, verdict| match verdict {
                 Verdict::NotChosen { nanoseconds } if algorithm == plan.algorithm() => {
-                    let micros = nanoseconds as f64 / 1e3;
-                    format!("asked for, or found by tuning: estimated {micros:.1} µs")
+                    Verdict::Overrides { nanoseconds }
                 }
-                _ => format!("{verdict}"),
+                verdict => verdict,
             };
             let rows = verdicts.into_iter();
             return rows
-                .map(|(kernel, verdict)| (kernel.name(), reason(kernel, verdict)))
+                .map(|(kernel, verdict)| (kernel.name(), actual(kernel, verdict).to_string()))
                 .collect();
         }
         let own = self.algorithm();

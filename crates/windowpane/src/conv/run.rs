@@ -85,7 +85,7 @@ fn backward_over(plan: &ConvPlan, inputs: &[&Tensor], spare: Spare) -> Result<Te
     let output = shape_dims(problem, problem.output());
     let (names, shapes, result) = match pass {
         Pass::Data => (["output gradient", "filter"], vec![output, filter_dims(plan)], input),
-        Pass::Filter => (["output gradient", "input"], vec![output, input], filter_dims(plan)),
+        Pass::Weight => (["output gradient", "input"], vec![output, input], filter_dims(plan)),
         _ => (["output gradient", ""], vec![output], vec![problem.filter().count()]),
     };
     for ((name, tensor), dims) in names.iter().zip(inputs).zip(&shapes) {
@@ -98,7 +98,7 @@ fn backward_over(plan: &ConvPlan, inputs: &[&Tensor], spare: Spare) -> Result<Te
             let dx = computed(plan, inputs, result, Spare::default())?;
             crate::pad::gradient(padded, &dx)
         }
-        (Some(_), Pass::Filter) => {
+        (Some(_), Pass::Weight) => {
             let x = self::padded(plan, inputs[1])?;
             computed(plan, &[inputs[0], &x], result, spare)
         }
@@ -144,14 +144,14 @@ pub(super) fn run_again(
             let (bias, residual) = (rest.first().copied(), rest.get(1).copied());
             forward_over(plan, [x, w], bias, residual, plan.conv.activation, spare)?
         }
-        (Pass::Data | Pass::Filter, [_, _]) | (Pass::Bias, [_]) => {
+        (Pass::Data | Pass::Weight, [_, _]) | (Pass::Bias, [_]) => {
             backward_over(plan, inputs, spare)?
         }
         _ => {
             let reads = match plan.pass {
                 Pass::Forward => "input and filters, and then a bias, and then a residual",
                 Pass::Data => "the output's gradient and the filters",
-                Pass::Filter => "the output's gradient and the input",
+                Pass::Weight => "the output's gradient and the input",
                 Pass::Bias => "the output's gradient",
             };
             let asked = format!("{}, which reads {reads}", plan.pass.name());
@@ -178,8 +178,8 @@ fn gradient_on_host<T: Element + host::Element>(
     match (plan.pass, algorithm) {
         (Pass::Data, ConvAlgorithm::Direct) => reference::data_gradient(problem, dy, other()),
         (Pass::Data, _) => host::data_gradient(problem, dy, other()),
-        (Pass::Filter, ConvAlgorithm::Direct) => reference::filter_gradient(problem, dy, other()),
-        (Pass::Filter, _) => host::filter_gradient(problem, dy, other()),
+        (Pass::Weight, ConvAlgorithm::Direct) => reference::weight_gradient(problem, dy, other()),
+        (Pass::Weight, _) => host::weight_gradient(problem, dy, other()),
         _ => host::bias_gradient(problem, dy),
     }
 }
@@ -307,7 +307,7 @@ mod kernels {
                 y: &out,
             },
             Pass::Data => Operands::Data { dy: first, w: second, dx: &out },
-            Pass::Filter => Operands::Filter { dy: first, x: second, dw: &out },
+            Pass::Weight => Operands::Weight { dy: first, x: second, dw: &out },
             Pass::Bias => Operands::Bias { dy: first, db: &out },
         };
         launch(target, &plan.problem, plan.dtype, plan.conv.precision, kernel, operands)

@@ -2,7 +2,7 @@
 
 use windowpane_geometry::{
     Activation, DType, Extents, Filter, FilterLayout, Layout, Padding, PaddingMode, Precision,
-    Shape, Tiling, Window,
+    Shape, TileOverrides, Window,
 };
 
 use super::{Conv, ConvAlgorithm, ConvPlan};
@@ -148,8 +148,8 @@ impl ConvTranspose {
     }
 
     /// The weight gradient: with respect to the filters.
-    pub fn backward_filter(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
-        self.conv.backward_filter(x, dy)
+    pub fn backward_weight(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
+        self.conv.backward_weight(x, dy)
     }
 
     /// The bias gradient: for each channel of the output the sum of `dy`.

@@ -3,7 +3,7 @@
 //! The search measures the default plan of every kernel, then moves from the fastest one to a faster
 //! neighbour until there is none.
 
-use windowpane_geometry::{Pass, Shape, Tiling};
+use windowpane_geometry::{Pass, Shape, TileOverrides};
 use windowpane_kernels::conv::Plan;
 
 use super::plan::{Choice, ConvPlan};
@@ -77,7 +77,7 @@ impl<'a> Search<'a> {
         let reads = match plan.pass {
             Pass::Forward => vec![x, w],
             Pass::Data => vec![y, w],
-            Pass::Filter => vec![y, x],
+            Pass::Weight => vec![y, x],
             Pass::Bias => vec![y],
         };
         let random =
@@ -103,8 +103,8 @@ impl<'a> Search<'a> {
         let conv = &self.plan.conv;
         let candidate = self.with(*plan);
         conv.algorithm.is_none_or(|asked| asked == candidate.algorithm())
-            && plan.tile().is_none_or(|tile| conv.tiling.over(tile) == tile)
-            && (plan.tile().is_some() || conv.tiling == Tiling::default())
+            && plan.tile().is_none_or(|tile| conv.tile.over(tile) == tile)
+            && (plan.tile().is_some() || conv.tile == TileOverrides::default())
     }
 
     fn with(&self, plan: Plan) -> ConvPlan {

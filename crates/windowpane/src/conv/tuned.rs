@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use windowpane_geometry::{Layout, Tile, Tiling};
+use windowpane_geometry::{Layout, Tile, TileOverrides};
 
 use super::ConvAlgorithm;
 #[cfg(feature = "kernels")]
@@ -183,23 +183,23 @@ fn entry(device: Option<&String>, text: &str) -> Result<((String, String), Found
     });
     let layout = layout.transpose()?;
     let tile = words.next().map(|word| {
-        let tiling: Tiling = word.parse().map_err(|error| format!("{error}"))?;
-        whole(&tiling).ok_or("its tile lacks numbers".to_owned())
+        let overrides: TileOverrides = word.parse().map_err(|error| format!("{error}"))?;
+        whole(&overrides).ok_or("its tile lacks numbers".to_owned())
     });
     let tile = tile.transpose()?;
     Ok(((device.clone(), problem.into()), Found { algorithm, layout, tile, splits }))
 }
 
 /// The tile, if all its numbers are given.
-fn whole(tiling: &Tiling) -> Option<Tile> {
+fn whole(overrides: &TileOverrides) -> Option<Tile> {
     Some(Tile {
-        block_m: tiling.block_m?,
-        block_n: tiling.block_n?,
-        block_k: tiling.block_k?,
-        ratio_m: tiling.ratio_m?,
-        ratio_n: tiling.ratio_n?,
-        elems_per_thread: tiling.elems_per_thread?,
-        stages: tiling.stages?,
+        block_m: overrides.block_m?,
+        block_n: overrides.block_n?,
+        block_k: overrides.block_k?,
+        ratio_m: overrides.ratio_m?,
+        ratio_n: overrides.ratio_n?,
+        elems_per_thread: overrides.elems_per_thread?,
+        stages: overrides.stages?,
     })
 }
 

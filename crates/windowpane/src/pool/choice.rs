@@ -82,7 +82,7 @@ fn choose_kernel(
     pooling: &Pooling,
 ) -> Result<windowpane_kernels::pool::Plan> {
     use windowpane_kernels::{PlanError, has_keys, has_powers, pool};
-    let reduction = operator.reduction();
+    let problem = operator.problem(pooling, dtype);
     let named = match options.algorithm {
         None => None,
         Some(algorithm) => {
@@ -90,20 +90,12 @@ fn choose_kernel(
             Some((algorithm.kernel().ok_or_else(none)?, algorithm))
         }
     };
-    let planned = |kernel| match operator {
-        Operator::ExtremumBackward(..)
-        | Operator::AverageBackward(_)
-        | Operator::NormBackward(_) => {
-            pool::Plan::gradient_with(kernel, pooling, reduction, dtype, capabilities)
-        }
-        _ => pool::Plan::with(kernel, pooling, reduction, dtype, capabilities),
-    };
     let plan = match (operator, named) {
         (Operator::Norm(p) | Operator::NormBackward(p), _) if !has_powers(client, p, dtype) => {
             Err(PlanError::NoPowers { dtype })
         }
         (Operator::Rank(_), _) if !has_keys(client, dtype) => Err(PlanError::NoRanks { dtype }),
-        (_, Some((kernel, algorithm))) => match planned(kernel) {
+        (_, Some((kernel, algorithm))) => match pool::Plan::with(kernel, problem, capabilities) {
             Err(PlanError::NotApplicable { reason, .. }) => {
                 return Err(no_kernel(algorithm, device, reason));
             }
@@ -112,13 +104,7 @@ fn choose_kernel(
         (Operator::Unpool(base) | Operator::UnpoolBackward(base), None) => {
             pool::Plan::unpool(pooling, base, dtype, capabilities)
         }
-        (
-            Operator::ExtremumBackward(..)
-            | Operator::AverageBackward(_)
-            | Operator::NormBackward(_),
-            None,
-        ) => pool::Plan::gradient(pooling, reduction, dtype, capabilities),
-        _ => pool::Plan::new(pooling, reduction, dtype, capabilities),
+        _ => pool::Plan::new(problem, capabilities),
     };
     let plan = plan.map_err(|reason| device.refuses(reason))?;
     crate::loop_limit::check_pooling(device, operator, pooling, &plan)?;

@@ -113,4 +113,20 @@ impl Operator {
             Self::Average(divisor) | Self::AverageBackward(divisor) => Reduction::Average(divisor),
         }
     }
+
+    /// The problem of the kernels, which is a gradient for the operators that are.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn problem(
+        self,
+        pooling: &Pooling,
+        dtype: DType,
+    ) -> windowpane_kernels::pool::Problem<'_> {
+        let problem = windowpane_kernels::pool::Problem::new(pooling, self.reduction(), dtype);
+        match self {
+            Self::ExtremumBackward(..) | Self::AverageBackward(_) | Self::NormBackward(_) => {
+                problem.backward()
+            }
+            _ => problem,
+        }
+    }
 }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use windowpane::{
     Activation, Backend, Conv, ConvAlgorithm, ConvPlan, DType, Device, Element, Error,
-    FilterLayout, Layout, Precision, Same, Tensor, Tiling, Tuned, Window,
+    FilterLayout, Layout, Precision, Same, Tensor, TileOverrides, Tuned, Window,
 };
 use windowpane_reference::{Total, conv as reference};
 use windowpane_testing::{
@@ -17,7 +17,7 @@ use crate::pool::{Check, devices, ok};
 #[derive(Clone, Copy, Debug, Default)]
 struct Forced {
     algorithm: Option<ConvAlgorithm>,
-    tiling: Tiling,
+    tiling: TileOverrides,
     precision: Precision,
     /// The number of parts of each sum (split-K).
     splits: Option<usize>,
@@ -56,7 +56,7 @@ impl Forced {
             Ok(plan) => Ok((self.splits.is_none() && !self.turned).then_some(plan)),
             Err(Error::NoKernel { .. } | Error::NoTile { .. }) => Ok(None),
             #[cfg(feature = "kernels")]
-            Err(Error::Plan { .. }) if self.tiling != Tiling::default() => Ok(None),
+            Err(Error::Plan { .. }) if self.tiling != TileOverrides::default() => Ok(None),
             // A precision is never replaced silently: a device without it refuses.
             Err(Error::PrecisionUnsupported { precision, .. }) if precision == self.precision => {
                 Ok(None)
@@ -181,9 +181,9 @@ on_every_device! {
     }
 
     /// SEMANTICS 6.5 and 7: the weight gradient and the bias gradient.
-    fn filter_gradient_is_the_reference(device, case in (ConvCase::any(), any::<Index>()), forced in algorithms(device)) {
+    fn weight_gradient_is_the_reference(device, case in (ConvCase::any(), any::<Index>()), forced in algorithms(device)) {
         let (case, pick) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16], check_filter(&case, forced))
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_weight(&case, forced))
     }
 
     /// All passes with aligned channels, by every algorithm that supports them.
@@ -200,9 +200,9 @@ on_every_device! {
 
     /// SEMANTICS 6.5 and 7: weight gradients in strict f32 whose factors are split into parts, with and without
     /// split-K, in every tile.
-    fn filter_gradients_in_parts_are_the_reference(device, case in (ConvCase::many_windows(), warpgroups(), 1..=4usize), forced in only(device, ConvAlgorithm::Wgmma)) {
+    fn weight_gradients_in_parts_are_the_reference(device, case in (ConvCase::many_windows(), warpgroups(), 1..=4usize), forced in only(device, ConvAlgorithm::Wgmma)) {
         let (case, tiling, splits) = case;
-        check_filter::<f32>(device, &case, Forced { tiling, splits: Some(splits), ..forced })
+        check_weight::<f32>(device, &case, Forced { tiling, splits: Some(splits), ..forced })
     }
 
     /// All passes in groups of few channels, by the kernels for such groups.
@@ -375,7 +375,7 @@ fn check_pass<T: Element>(device: &Device, case: &ConvCase, forced: Forced, pass
     match pass {
         0 => check_forward::<T>(device, case, forced),
         1 => check_data::<T>(device, case, forced),
-        _ => check_filter::<T>(device, case, forced),
+        _ => check_weight::<T>(device, case, forced),
     }
 }
 
@@ -418,10 +418,10 @@ fn check_data<T: Element>(device: &Device, case: &ConvCase, forced: Forced) -> C
     assert_same(&ok(ok(run())?.to_vec::<T>())?, &dx)
 }
 
-fn check_filter<T: Element>(device: &Device, case: &ConvCase, forced: Forced) -> Check {
+fn check_weight<T: Element>(device: &Device, case: &ConvCase, forced: Forced) -> Check {
     let conv = forced.conv(case);
     let (x, w) = (case.dims(Role::Input), case.dims(Role::Filter));
-    let plan = conv.plan_backward_filter(device, T::DTYPE, &x, &w);
+    let plan = conv.plan_backward_weight(device, T::DTYPE, &x, &w);
     let Some(plan) = forced.planned(plan)? else { return Ok(()) };
     executed(plan.algorithm(), T::DTYPE);
     let (x, inputs) = tensor::<T>(device, case, Role::Input)?;
@@ -432,10 +432,10 @@ fn check_filter<T: Element>(device: &Device, case: &ConvCase, forced: Forced) ->
     };
     let finite = ConvCase { fill: finite, ..*case };
     let (dy, gradients) = tensor::<T>(device, &finite, Role::OutputGradient)?;
-    let dw = ok(ok(conv.backward_filter_with_plan(&plan, &dy, &x))?.to_vec::<T>())?;
-    forced.assert(&dw, &reference::filter_gradient_totals(&case.problem(), &gradients, &inputs))?;
+    let dw = ok(ok(conv.backward_weight_with_plan(&plan, &dy, &x))?.to_vec::<T>())?;
+    forced.assert(&dw, &reference::weight_gradient_totals(&case.problem(), &gradients, &inputs))?;
     // SEMANTICS 5.3: the same bits again.
-    let again = ok(ok(conv.backward_filter_with_plan(&plan, &dy, &x))?.to_vec::<T>())?;
+    let again = ok(ok(conv.backward_weight_with_plan(&plan, &dy, &x))?.to_vec::<T>())?;
     assert_same(&again, &dw)?;
 
     let (dy, gradients) = tensor::<T>(device, case, Role::OutputGradient)?;
@@ -455,13 +455,13 @@ fn tiling(
         Number,
         (Number, Number, Number),
     ),
-) -> Tiling {
+) -> TileOverrides {
     let (block_k, elems_per_thread, stages) = rest;
-    Tiling { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages }
+    TileOverrides { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages }
 }
 
 /// Some numbers of a tile, small enough that few devices refuse them.
-fn tile() -> impl Strategy<Value = Tiling> {
+fn tile() -> impl Strategy<Value = TileOverrides> {
     use proptest::option::of;
     use proptest::sample::select;
     let block = || of(select(vec![16u32, 32, 48, 64, 128]));
@@ -476,7 +476,7 @@ fn fragmented() -> impl Strategy<Value = ConvCase> {
 }
 
 /// Some numbers of a tile on matrix units, including the largest that are supported.
-fn fragments() -> impl Strategy<Value = Tiling> {
+fn fragments() -> impl Strategy<Value = TileOverrides> {
     use proptest::option::weighted;
     use proptest::sample::select;
     let block = || weighted(0.8, select(vec![32u32, 64, 128, 256]));
@@ -490,7 +490,7 @@ fn fragments() -> impl Strategy<Value = Tiling> {
 }
 
 /// A tile of two or three warpgroups, or the plan's own, and sometimes the number of stages.
-fn warpgroups() -> impl Strategy<Value = Tiling> {
+fn warpgroups() -> impl Strategy<Value = TileOverrides> {
     use proptest::option::weighted;
     use proptest::sample::select;
     let blocks = select(vec![
@@ -501,12 +501,12 @@ fn warpgroups() -> impl Strategy<Value = Tiling> {
         (256, 64, 2),
         (256, 128, 2),
     ]);
-    (weighted(0.7, blocks), weighted(0.2, Just(2u32))).prop_map(|(blocks, stages)| Tiling {
+    (weighted(0.7, blocks), weighted(0.2, Just(2u32))).prop_map(|(blocks, stages)| TileOverrides {
         block_m: blocks.map(|it| it.0),
         block_n: blocks.map(|it| it.1),
         ratio_m: blocks.map(|it| it.2),
         stages,
-        ..Tiling::default()
+        ..TileOverrides::default()
     })
 }
 
@@ -520,15 +520,15 @@ struct Bands {
 }
 
 impl Bands {
-    fn tiling(self, case: &ConvCase) -> Tiling {
+    fn tiling(self, case: &ConvCase) -> TileOverrides {
         let Self { lines, walks, chunks, members } = self;
         let windows = 8 / case.channels as u32;
-        Tiling {
+        TileOverrides {
             block_m: Some(14 * windows * lines * walks),
             block_n: Some(8 * chunks),
             ratio_m: Some(lines),
             ratio_n: Some(members),
-            ..Tiling::default()
+            ..TileOverrides::default()
         }
     }
 }
@@ -553,7 +553,7 @@ fn check_adjoint(device: &Device, case: &ConvCase, forced: Forced) -> Check {
     let results = [
         conv.forward(&x, &w, None),
         conv.backward_data(&dy, &w, x.dims()),
-        conv.backward_filter(&dy, &x),
+        conv.backward_weight(&dy, &x),
     ];
     // Not every pass supports the forced algorithm; those that do agree.
     let mut products = vec![];
@@ -627,7 +627,7 @@ fn strict_f32_in_parts_errs_as_multiply_add_does() {
 /// The same for the weight gradient of a 1×1 convolution over this many pixels. Where sums cancel, the second half of
 /// the pixels cancels the sum of the first.
 #[test]
-fn strict_f32_filter_gradients_err_as_multiply_add_does() {
+fn strict_f32_weight_gradients_err_as_multiply_add_does() {
     const PIXELS: usize = 1152;
     let [channels, filters] = [64, 32];
     let forced = Forced::from(Some(ConvAlgorithm::Wgmma));
@@ -649,15 +649,15 @@ fn strict_f32_filter_gradients_err_as_multiply_add_does() {
     ] {
         for device in devices() {
             let w_dims = [filters, 1, 1, channels];
-            let plan = conv.plan_backward_filter(&device, DType::F32, &x_dims, &w_dims);
+            let plan = conv.plan_backward_weight(&device, DType::F32, &x_dims, &w_dims);
             let Some(plan) = forced.planned(plan).unwrap() else { continue };
             let tensor = |elements: &[f32], dims: [usize; 4]| {
                 Tensor::from_slice(&device, elements, dims).unwrap()
             };
             let dw =
-                conv.backward_filter_with_plan(&plan, &tensor(&dy, dy_dims), &tensor(&x, x_dims));
+                conv.backward_weight_with_plan(&plan, &tensor(&dy, dy_dims), &tensor(&x, x_dims));
             let dw = dw.unwrap().to_vec::<f32>().unwrap();
-            let expected = reference::filter_gradient_totals(plan.problem(), &dy, &x);
+            let expected = reference::weight_gradient_totals(plan.problem(), &dy, &x);
             assert_totals(&dw, &expected).unwrap();
             let mut plain = vec![0.0f32; filters * channels];
             for (pixel, gradients) in x.chunks_exact(channels).zip(dy.chunks_exact(filters)) {
@@ -746,7 +746,7 @@ fn rows_that_are_turned_over_at_once_are_the_reference() {
 /// SEMANTICS 7: factors that cannot be split into parts, because they are not finite, too large or too small, give the
 /// right weight gradient with every algorithm.
 #[test]
-fn filter_gradients_of_any_factors_are_the_reference() {
+fn weight_gradients_of_any_factors_are_the_reference() {
     let case = ConvCase {
         batch: 3,
         groups: 1,
@@ -773,17 +773,17 @@ fn filter_gradients_of_any_factors_are_the_reference() {
     for device in devices() {
         let x = Tensor::from_slice(&device, &inputs, case.dims(Role::Input)).unwrap();
         let dy = Tensor::from_slice(&device, &gradients, case.dims(Role::OutputGradient)).unwrap();
-        let expected = reference::filter_gradient_totals(&case.problem(), &gradients, &inputs);
+        let expected = reference::weight_gradient_totals(&case.problem(), &gradients, &inputs);
         let cut = Forced { splits: Some(3), ..Some(ConvAlgorithm::Wgmma).into() };
         let whole = Forced { splits: Some(1), ..cut };
         let others = ConvAlgorithm::ALL.map(|algorithm| Some(algorithm).into());
         for forced in others.into_iter().chain([whole, cut]) {
             let conv = forced.conv(&case);
             let w = case.dims(Role::Filter);
-            let plan = conv.plan_backward_filter(&device, DType::F32, x.dims(), &w);
+            let plan = conv.plan_backward_weight(&device, DType::F32, x.dims(), &w);
             let Some(plan) = forced.planned(plan).unwrap() else { continue };
             let dw =
-                conv.backward_filter_with_plan(&plan, &dy, &x).unwrap().to_vec::<f32>().unwrap();
+                conv.backward_weight_with_plan(&plan, &dy, &x).unwrap().to_vec::<f32>().unwrap();
             let checked = assert_totals(&dw, &expected);
             assert!(checked.is_ok(), "{device}, {forced:?}: {checked:?}");
         }
@@ -880,14 +880,14 @@ fn long_sums_are_added_in_parts() {
         let (x, inputs) = filled(&device, &[3, 41, 29, 3], 1);
         let (dy, gradients) = filled(&device, &[3, 41, 29, 5], 2);
         let conv = Conv::new([3, 2]).padding(Same::Upper);
-        let plan = conv.plan_backward_filter(&device, DType::F32, x.dims(), &[5, 3, 2, 3]).unwrap();
+        let plan = conv.plan_backward_weight(&device, DType::F32, x.dims(), &[5, 3, 2, 3]).unwrap();
         #[cfg(feature = "kernels")]
         if let Some(kernel) = plan.clone().kernel_mut() {
             // A CPU has few threads, and enough sums for them.
             assert!(kernel.splits > 1 || kernel.contiguous, "{device}: {kernel:?}");
         }
-        let dw = conv.backward_filter_with_plan(&plan, &dy, &x).unwrap().to_vec::<f32>().unwrap();
-        let expected = reference::filter_gradient_totals(plan.problem(), &gradients, &inputs);
+        let dw = conv.backward_weight_with_plan(&plan, &dy, &x).unwrap().to_vec::<f32>().unwrap();
+        let expected = reference::weight_gradient_totals(plan.problem(), &gradients, &inputs);
         assert_totals(&dw, &expected).unwrap();
         let db = conv.backward_bias(&dy).unwrap().to_vec::<f32>().unwrap();
         let expected = reference::bias_gradient_totals(plan.problem(), &gradients);
@@ -913,7 +913,7 @@ fn no_term_of_a_long_sum_is_left_out() {
         let conv = Conv::new([1]);
         whole(conv.forward(&ones([1, 1, MANY]), &ones([1, 1, MANY]), None));
         whole(conv.backward_data(&ones([1, 2, MANY]), &ones([MANY, 1, 1]), &[1, 2, 1]));
-        whole(conv.backward_filter(&ones([1, MANY, 1]), &ones([1, MANY, 1])));
+        whole(conv.backward_weight(&ones([1, MANY, 1]), &ones([1, MANY, 1])));
         whole(conv.backward_bias(&ones([1, MANY, 1])));
     }
 }
@@ -1040,11 +1040,11 @@ fn tuned_gradients_are_right_and_are_followed() {
         let expected = reference::data_gradient_totals(tuned.problem(), &gradients, &weights);
         assert_totals(&dx, &expected).unwrap();
 
-        let filter = || conv.plan_backward_filter(&device, DType::F32, x.dims(), w.dims()).unwrap();
+        let filter = || conv.plan_backward_weight(&device, DType::F32, x.dims(), w.dims()).unwrap();
         let tuned = filter().tune_at_most(TUNED_PLANS).unwrap();
         assert_eq!(filter(), tuned, "{device}");
-        let dw = conv.backward_filter(&dy, &x).unwrap().to_vec::<f32>().unwrap();
-        let expected = reference::filter_gradient_totals(tuned.problem(), &gradients, &inputs);
+        let dw = conv.backward_weight(&dy, &x).unwrap().to_vec::<f32>().unwrap();
+        let expected = reference::weight_gradient_totals(tuned.problem(), &gradients, &inputs);
         assert_totals(&dw, &expected).unwrap();
 
         let table = Tuned::all().to_string();

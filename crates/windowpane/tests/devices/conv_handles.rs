@@ -35,7 +35,7 @@ fn on_every_pass(
         let Some(client) = device.client() else { continue };
         let capabilities = Capabilities::of(client);
         let mut empty = |bytes: u64| client.empty(bytes as usize);
-        for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+        for pass in [Pass::Forward, Pass::Data, Pass::Weight] {
             // All buffers have the size of the input, which is the largest tensor.
             let [x, w, residual, y] = [(); 4].map(|()| empty(bytes));
             let mut buffers = Buffers { x, w, residual, y, bytes };
@@ -44,7 +44,7 @@ fn on_every_pass(
             let (bias, activation) = (None, Activation::None);
             let operands = match pass {
                 Pass::Data => Operands::Data { dy: x, w, dx: y },
-                Pass::Filter => Operands::Filter { dy: x, x: w, dw: y },
+                Pass::Weight => Operands::Weight { dy: x, x: w, dw: y },
                 _ => {
                     let residual = Some(residual);
                     Operands::Forward { x, w, bias, residual, activation, y }
@@ -171,7 +171,7 @@ fn a_plan_of_another_kind_is_refused_and_not_skipped() {
         let Some(client) = device.client() else { continue };
         let capabilities = Capabilities::of(client);
         let mut refused = 0;
-        for (pass, kernel) in [Pass::Forward, Pass::Data, Pass::Filter]
+        for (pass, kernel) in [Pass::Forward, Pass::Data, Pass::Weight]
             .into_iter()
             .flat_map(|pass| Algorithm::ALL.map(|kernel| (pass, kernel)))
         {
@@ -192,7 +192,7 @@ fn a_plan_of_another_kind_is_refused_and_not_skipped() {
                 let (bias, residual, activation) = (None, None, Activation::None);
                 let operands = match pass {
                     Pass::Data => Operands::Data { dy: &a, w: &b, dx: &c },
-                    Pass::Filter => Operands::Filter { dy: &a, x: &b, dw: &c },
+                    Pass::Weight => Operands::Weight { dy: &a, x: &b, dw: &c },
                     _ => Operands::Forward { x: &a, w: &b, bias, residual, activation, y: &c },
                 };
                 let target = Target { client, device: &capabilities };

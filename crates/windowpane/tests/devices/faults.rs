@@ -186,7 +186,7 @@ fn huge_parts_are_refused_and_printed() {
         assert!(matches!(ran, Ok(()) | Err(Error::Plan { .. })), "{device}: {ran:?}");
         let w = Tensor::random(&device, DType::F32, [8, 3, 3, 4], 2).unwrap();
         let conv = Conv::new([3, 3]);
-        let mut plan = conv.plan_backward_filter(&device, DType::F32, x.dims(), w.dims()).unwrap();
+        let mut plan = conv.plan_backward_weight(&device, DType::F32, x.dims(), w.dims()).unwrap();
         let Some(kernel) = plan.kernel_mut() else { continue };
         kernel.splits = usize::MAX;
         tile_numbers(&mut kernel.config).into_iter().for_each(|number| *number = 0);

@@ -168,10 +168,9 @@ fn pool_kernels(
         let mut problems = cases.iter().flat_map(|case| operators.map(|operator| (case, operator)));
         problems.any(|(case, operator)| {
             let (problem, reduction) = (case.problem(), operator.reduction());
-            let plan = match is_gradient {
-                false => pool::Plan::with(kernel, &problem, reduction, dtype, device),
-                true => pool::Plan::gradient_with(kernel, &problem, reduction, dtype, device),
-            };
+            let problem = pool::Problem::new(&problem, reduction, dtype);
+            let problem = pool::Problem { gradient: is_gradient, ..problem };
+            let plan = pool::Plan::with(kernel, problem, device);
             // A gradient, or a norm, has a kernel of its own in place of the one that is named.
             plan.is_ok_and(|plan| plan.algorithm() == kernel)
         })
@@ -186,7 +185,7 @@ fn conv_kernels(device: &Capabilities, types: &[DType]) -> Vec<(conv::Algorithm,
     let cases = typical_convolutions();
     let strict = types.iter().map(|dtype| (*dtype, Precision::Strict));
     let products: Vec<_> = strict.chain([(DType::F32, Precision::Tf32)]).collect();
-    let passes = [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias];
+    let passes = [Pass::Forward, Pass::Data, Pass::Weight, Pass::Bias];
     let requests = passes.into_iter().flat_map(|pass| {
         let request = move |(dtype, precision)| conv::Request { pass, dtype, precision };
         products.iter().copied().map(request)
@@ -458,7 +457,8 @@ fn check_pooling<T: Element>(
     let Some((client, capabilities)) = target(device) else { return Ok(()) };
     let (problem, operator) = (case.problem(), operator.by(kernel));
     let (reduction, dtype) = (operator.reduction(), T::DTYPE);
-    let own = pool::Plan::with(kernel, &problem, reduction, dtype, &capabilities);
+    let forward = pool::Problem::new(&problem, reduction, dtype);
+    let own = pool::Plan::with(kernel, forward, &capabilities);
     let Some(plan) = changed(own, &problem, numbers) else { return Ok(()) };
     let (elements, len) = (case.elements::<T>(), problem.output().elements());
     let x = Fenced::holding(device, &elements)?;
@@ -513,8 +513,8 @@ fn check_gradient<T: Element>(
         Operator::Extremum(which, None) => Operator::Extremum(which, Some(IndexBase::Plane)),
         operator => operator,
     };
-    let own =
-        pool::Plan::gradient_with(kernel, &problem, operator.reduction(), dtype, &capabilities);
+    let gradient = pool::Problem::new(&problem, operator.reduction(), dtype).backward();
+    let own = pool::Plan::with(kernel, gradient, &capabilities);
     let Some(plan) = changed(own, &problem, numbers) else { return Ok(()) };
     let (elements, (gradients, _)) = (case.elements::<T>(), output_gradient::<T>(case));
     let (x, dy) = (Fenced::holding(device, &elements)?, Fenced::holding(device, &gradients)?);
@@ -667,7 +667,7 @@ fn check_convolution<T: Element>(
         },
         Pass::Data => conv::Operands::Data { dy: x, w, dx: &out.tensor },
         Pass::Bias => conv::Operands::Bias { dy: x, db: &out.tensor },
-        _ => conv::Operands::Filter { dy: x, x: w, dw: &out.tensor },
+        _ => conv::Operands::Weight { dy: x, x: w, dw: &out.tensor },
     };
     let target = Target { client, device: &capabilities };
     let scratch = Scratch::new(client, plan.workspace(&problem, request));
@@ -692,7 +692,7 @@ fn check_convolution<T: Element>(
             }
             Pass::Data => reference::data_gradient_totals(&problem, &a, &b),
             Pass::Bias => reference::bias_gradient_totals(&problem, &a),
-            _ => reference::filter_gradient_totals(&problem, &a, &b),
+            _ => reference::weight_gradient_totals(&problem, &a, &b),
         };
         let found = out.written::<T>("the result")?;
         match precision {
@@ -777,7 +777,8 @@ fn fences_find_what_is_wrong() {
         };
         let (problem, elements) = (case.problem(), case.elements::<f32>());
         let reduction = Operator::Average(Divisor::Valid).reduction();
-        let plan = pool::Plan::new(&problem, reduction, DType::F32, &capabilities).unwrap();
+        let forward = pool::Problem::new(&problem, reduction, DType::F32);
+        let plan = pool::Plan::new(forward, &capabilities).unwrap();
         let expected = direct::average_totals(&problem, Divisor::Valid, &elements);
         // Of each buffer whether the launch is given all of it, from its start.
         let run = |is_early: [bool; 2]| {

@@ -118,8 +118,8 @@ fn check_conv<T: Element>(device: &Device, case: &ConvCase, mode: PaddingMode) -
         conv::Epilogue { bias: Some(&*biases), residual: None, activation: case.activation };
     assert_totals(&y, &conv::forward_totals(&problem, &filled, &weights, epilogue))?;
 
-    let dw = ok(ok(operator.backward_filter(&dy, &x))?.to_vec::<T>())?;
-    assert_totals(&dw, &conv::filter_gradient_totals(&problem, &gradients, &filled))?;
+    let dw = ok(ok(operator.backward_weight(&dy, &x))?.to_vec::<T>())?;
+    assert_totals(&dw, &conv::weight_gradient_totals(&problem, &gradients, &filled))?;
 
     let dx = ok(ok(operator.backward_data(&dy, &w, x.dims()))?.to_vec::<T>())?;
     let totals = conv::data_gradient_totals(&problem, &gradients, &weights);

@@ -3,7 +3,7 @@
 use cubecl::client::Client;
 use cubecl::server::Handle;
 use windowpane::kernels::pool::{
-    Gradient, Output, Plan, Reduction, Settings, launch, launch_backward,
+    Gradient, Output, Plan, Problem, Reduction, Settings, launch, launch_backward,
 };
 use windowpane::kernels::{BufferError, Capabilities, PlanError, Target};
 use windowpane::{DType, Device, Divisor, Extents, IndexBase, Layout, Window};
@@ -39,7 +39,7 @@ fn max(
         None => Output::Values,
     };
     let (pooling, reduction) = (pooling(), Reduction::max(output));
-    let plan = Plan::new(&pooling, reduction, DType::F32, device).unwrap();
+    let plan = Plan::new(Problem::new(&pooling, reduction, DType::F32), device).unwrap();
     launch(Target { client, device }, &pooling, reduction, DType::F32, &plan, buffers, indices)
 }
 
@@ -106,7 +106,8 @@ fn buffers_of_gradients_are_checked_too() {
     on_kernel_devices(|client, device| {
         let (pooling, divisor) = (pooling(), Divisor::Valid);
         let reduction = Reduction::Average(divisor);
-        let plan = Plan::gradient(&pooling, reduction, DType::F32, device).unwrap();
+        let problem = Problem::new(&pooling, reduction, DType::F32).backward();
+        let plan = Plan::new(problem, device).unwrap();
         let (dy, dx) = (client.empty(OUTPUT as usize), client.empty(INPUT as usize));
         let run = |gradient, buffers, winners| {
             let target = Target { client, device };
@@ -135,7 +136,8 @@ fn a_plan_of_another_kind_is_refused_and_not_skipped() {
         let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
         let reduction = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
         let algorithm = windowpane::kernels::pool::Algorithm::GatherStaged;
-        let plan = Plan::gradient_with(algorithm, &pooling, reduction, DType::F32, device);
+        let problem = Problem::new(&pooling, reduction, DType::F32).backward();
+        let plan = Plan::with(algorithm, problem, device);
         let Ok(plan) = plan else { return };
         let bytes = |elements: usize| client.empty(elements * 4);
         let [input, output] = [pooling.input(), pooling.output()].map(|s| bytes(s.elements()));
@@ -152,7 +154,7 @@ fn a_plan_of_another_kind_is_refused_and_not_skipped() {
 fn settings_that_cannot_run_are_refused_by_the_launch() {
     on_kernel_devices(|client, device| {
         let (pooling, reduction) = (pooling(), Reduction::max(Output::Values));
-        let mut plan = Plan::new(&pooling, reduction, DType::F32, device).unwrap();
+        let mut plan = Plan::new(Problem::new(&pooling, reduction, DType::F32), device).unwrap();
         let settings: &mut Settings = &mut plan.settings;
         settings.lanes = 3;
         let (input, output) = (client.empty(INPUT as usize), client.empty(OUTPUT as usize));

@@ -110,7 +110,7 @@ fn check_adjoint(device: &Device, case: &ConvCase) -> Check {
     let results = [
         operator.forward(&x, &w, None),
         operator.backward_data(&dy, &w),
-        operator.backward_filter(&dy, &x),
+        operator.backward_weight(&dy, &x),
     ];
     let mut products = vec![];
     for (result, other) in results.into_iter().zip([&gradients, &inputs, &weights]) {

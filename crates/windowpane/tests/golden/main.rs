@@ -195,7 +195,7 @@ impl<'a, T: Element> Case<'a, T> {
                 if self.has("dy") {
                     let dy = self.tensor("dy")?;
                     results.push(("dx", conv.backward_data(&dy, &w, x.dims())?));
-                    results.push(("dw", conv.backward_filter(&dy, &x)?));
+                    results.push(("dw", conv.backward_weight(&dy, &x)?));
                     if bias.is_some() {
                         results.push(("db", conv.backward_bias(&dy)?));
                     }

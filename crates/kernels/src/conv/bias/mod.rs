@@ -11,6 +11,7 @@ use windowpane_geometry::DType;
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::tensor::tensor_args;
+use crate::conv::problem::Task;
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
 
@@ -18,9 +19,9 @@ mod kernel;
 
 /// Launches the kernel that computes the sums, or their parts.
 pub(in crate::conv) fn launch(arguments: &Arguments<'_>) {
-    let Arguments { client, conv, splits, stored, .. } = *arguments;
+    let Arguments { client, task: Task { conv, request, .. }, splits, stored, .. } = *arguments;
     let ([dy, _], out) = (arguments.operands, arguments.out);
-    let (output, dtype) = (conv.output(), arguments.request.dtype);
+    let (output, dtype) = (conv.output(), request.dtype);
     let rows = output.batch() * output.plane();
     let sums = output.channels();
     let (cubes, units) = grid(client, arguments.units, sums * splits);

@@ -2,19 +2,16 @@
 
 use cubecl::client::Client;
 use cubecl::server::Handle;
-use windowpane_geometry::{Convolution, DType};
+use windowpane_geometry::DType;
 
 use super::epilogue::Epilogue;
-use crate::conv::problem::Request;
-use crate::device::Capabilities;
+use crate::conv::problem::Task;
 
-/// The problem, the settings that all plans have, and the tensors, already checked.
+/// The task, the settings that all plans have, and the tensors, already checked.
 #[derive(Clone, Copy)]
 pub(in crate::conv) struct Arguments<'a> {
     pub(in crate::conv) client: &'a Client,
-    pub(in crate::conv) device: &'a Capabilities,
-    pub(in crate::conv) conv: &'a Convolution,
-    pub(in crate::conv) request: Request,
+    pub(in crate::conv) task: Task<'a>,
     /// The units of a cube.
     pub(in crate::conv) units: u32,
     /// Whether a unit computes a run of neighbouring outputs instead of every n-th output.

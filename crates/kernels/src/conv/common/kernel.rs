@@ -6,8 +6,7 @@ use windowpane_geometry::{Convolution, Precision, Tile};
 
 use super::arguments::Arguments;
 use super::split_k;
-use crate::conv::problem::Request;
-use crate::device::Capabilities;
+use crate::conv::problem::{Request, Task};
 use crate::error::PlanError;
 
 /// A kernel and its configuration. Each kernel's `Config` implements it.
@@ -17,15 +16,10 @@ pub(in crate::conv) trait Kernel: Debug {
     fn tile(&self) -> Option<Tile>;
 
     /// Returns an error for a configuration that the kernel does not support.
-    fn check(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError>;
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError>;
 
     /// The units of a cube, for a configuration that has been checked.
-    fn units(&self, conv: &Convolution, request: Request, device: &Capabilities) -> u32;
+    fn units(&self, task: Task<'_>) -> u32;
 
     /// Whether the units of a cube follow from the configuration.
     fn fixes_units(&self) -> bool {
@@ -33,13 +27,13 @@ pub(in crate::conv) trait Kernel: Debug {
     }
 
     /// The number of parts that each sum is split into.
-    fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
-        split_k::splits(conv, request.pass, device)
+    fn splits(&self, task: Task<'_>) -> usize {
+        split_k::splits(task)
     }
 
     /// The largest number of parts that the kernel supports.
-    fn most_splits(&self, conv: &Convolution, request: Request, _device: &Capabilities) -> usize {
-        split_k::most(conv, request.pass)
+    fn most_splits(&self, task: Task<'_>) -> usize {
+        split_k::most(task.conv, task.request.pass)
     }
 
     /// The bytes of scratch memory that the launch needs besides its tensors and partial sums.
@@ -56,13 +50,7 @@ pub(in crate::conv) trait Kernel: Debug {
     }
 
     /// The estimated seconds of the kernel and of what it launches besides, except for the addition of the parts of sums.
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        splits: usize,
-        device: &Capabilities,
-    ) -> f64;
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64;
 
     /// Launches the kernel.
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError>;

@@ -17,7 +17,7 @@ use windowpane_geometry::{AXES, Convolution, DType};
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather::{WeightSteps, columns, inner, weight_steps};
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::{Pass, Request, Task};
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::{grid, unit_position};
 
@@ -85,8 +85,8 @@ impl Packing {
 
     /// Packs the filters and converts them to the accumulator type.
     pub(in crate::conv) fn pack(&self, arguments: &Arguments<'_>, w: &Handle) -> Handle {
-        let Arguments { client, conv, units, contiguous, request: Request { dtype, .. }, .. } =
-            *arguments;
+        let Arguments { client, task, units, contiguous, .. } = *arguments;
+        let Task { conv, request: Request { dtype, .. }, .. } = task;
         let elements = self.elements();
         let packed = client.empty(self.bytes(dtype));
         let [_, height, width] = self.taps;

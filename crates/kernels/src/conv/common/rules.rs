@@ -2,13 +2,13 @@
 //!
 //! Each kernel's own configuration chooses which of these apply to it, and adds its own.
 
-use windowpane_geometry::{Convolution, DType, Tile, Tiling};
+use windowpane_geometry::{Convolution, DType, Tile, TileOverrides};
 
 use crate::conv::common::gather::phases;
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::{Pass, Task};
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
 
 /// The number of cubes that every device accepts on each axis of a launch.
 pub(in crate::conv) const MOST_CUBES: usize = 65535;
@@ -80,17 +80,17 @@ pub(in crate::conv) fn register_tile(rows: u32, vectors: u32, lanes: u32) -> Til
     }
 }
 
-/// The rows, vectors and lanes of a register tile, overridden by a tiling. The other numbers of the tile follow
-/// from these, and different ones are rejected.
+/// The rows, vectors and lanes of a register tile with its overrides. The other numbers of the tile follow from these, and
+/// different ones are rejected.
 pub(in crate::conv) fn registers(
-    tiling: &Tiling,
+    overrides: &TileOverrides,
     [rows, vectors, lanes]: [u32; 3],
 ) -> Result<[u32; 3], PlanError> {
-    let rows = tiling.ratio_m.unwrap_or(rows);
-    let vectors = tiling.ratio_n.unwrap_or(vectors);
-    let lanes = tiling.elems_per_thread.unwrap_or(lanes);
+    let rows = overrides.ratio_m.unwrap_or(rows);
+    let vectors = overrides.ratio_n.unwrap_or(vectors);
+    let lanes = overrides.elems_per_thread.unwrap_or(lanes);
     let expected = register_tile(rows, vectors, lanes);
-    let found = tiling.over(expected).fields();
+    let found = overrides.over(expected).fields();
     for ((name, found), (_, expected)) in found.into_iter().zip(expected.fields()) {
         check_number(name, found, expected)?;
     }
@@ -100,10 +100,9 @@ pub(in crate::conv) fn registers(
 /// Rejects a register tile that does not fit in registers, or whose lanes the device cannot load.
 pub(in crate::conv) fn check_registers(
     [rows, vectors, lanes]: [u32; 3],
-    request: Request,
-    device: &Capabilities,
+    task: Task<'_>,
 ) -> Result<(), PlanError> {
-    check_lanes(lanes, widest_vector(request.dtype, device))?;
+    check_lanes(lanes, widest_vector(task.request.dtype, task.device))?;
     check_sums(rows, vectors, MOST_SUMS)
 }
 
@@ -113,18 +112,12 @@ pub(in crate::conv) fn check_number(
     found: u32,
     expected: u32,
 ) -> Result<(), PlanError> {
-    match found == expected {
-        true => Ok(()),
-        false => Err(PlanError::Tile { name, found, expected }),
-    }
+    ensure(found == expected, PlanError::Tile { name, found, expected })
 }
 
 /// Rejects load widths that the device does not have.
 pub(in crate::conv) fn check_lanes(lanes: u32, widest: u32) -> Result<(), PlanError> {
-    match lanes.is_power_of_two() && lanes <= widest {
-        true => Ok(()),
-        false => Err(PlanError::Loads { lanes, widest }),
-    }
+    ensure(lanes.is_power_of_two() && lanes <= widest, PlanError::Loads { lanes, widest })
 }
 
 /// Rejects vectors whose elements would not be contiguous in memory.
@@ -139,19 +132,13 @@ pub(in crate::conv) fn check_divisor(
     whole: usize,
     of: &'static str,
 ) -> Result<(), PlanError> {
-    match whole.is_multiple_of(found as usize) {
-        true => Ok(()),
-        false => Err(PlanError::Divisor { name, found, whole, of }),
-    }
+    ensure(whole.is_multiple_of(found as usize), PlanError::Divisor { name, found, whole, of })
 }
 
 /// Rejects more accumulators than registers hold, or none.
 pub(in crate::conv) fn check_sums(ratio_m: u32, ratio_n: u32, limit: u32) -> Result<(), PlanError> {
     let sums = ratio_m.saturating_mul(ratio_n);
-    match (1..=limit).contains(&sums) {
-        true => Ok(()),
-        false => Err(PlanError::Accumulators { sums, limit }),
-    }
+    ensure((1..=limit).contains(&sums), PlanError::Accumulators { sums, limit })
 }
 
 /// Rejects a block that is not a multiple of `of`, or is larger than `limit`.
@@ -161,34 +148,29 @@ pub(in crate::conv) fn check_block(
     of: u32,
     limit: u32,
 ) -> Result<(), PlanError> {
-    match block > 0 && block.is_multiple_of(of) && block <= limit {
-        true => Ok(()),
-        false => Err(PlanError::Block { name, block, of, limit }),
-    }
+    ensure(
+        block > 0 && block.is_multiple_of(of) && block <= limit,
+        PlanError::Block { name, block, of, limit },
+    )
 }
 
 /// Rejects any number of stages except 1 and 2.
 pub(in crate::conv) fn check_stages(tile: &Tile) -> Result<(), PlanError> {
-    match tile.stages {
-        1 | 2 => Ok(()),
-        stages => Err(PlanError::Stages { stages, least: 1, most: 2 }),
-    }
+    let stages = tile.stages;
+    ensure((1..=2).contains(&stages), PlanError::Stages { stages, least: 1, most: 2 })
 }
 
 /// Rejects a tile that needs more shared memory than a cube has.
 pub(in crate::conv) fn check_shared(bytes: usize, device: &Capabilities) -> Result<(), PlanError> {
-    match bytes <= device.shared_bytes {
-        true => Ok(()),
-        false => Err(PlanError::Shared { bytes, limit: device.shared_bytes }),
-    }
+    ensure(bytes <= device.shared_bytes, PlanError::Shared { bytes, limit: device.shared_bytes })
 }
 
 /// Rejects more units than a cube can have, or none.
 pub(in crate::conv) fn check_units(units: u32, device: &Capabilities) -> Result<(), PlanError> {
-    match (1..=device.units_per_cube).contains(&units) {
-        true => Ok(()),
-        false => Err(PlanError::Units { units, limit: device.units_per_cube }),
-    }
+    ensure(
+        (1..=device.units_per_cube).contains(&units),
+        PlanError::Units { units, limit: device.units_per_cube },
+    )
 }
 
 /// The units per cube of a kernel whose units do not cooperate: `units` on a GPU, the number of cores on a processor.

@@ -20,7 +20,7 @@ use super::arguments::Arguments;
 use super::buffer::buffer;
 use super::epilogue::{EpilogueArgs, EpilogueForm, finish_at};
 use super::rules::widest_load;
-use crate::conv::problem::{Pass, Request, results, windows};
+use crate::conv::problem::{Pass, Request, Task, results, windows};
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::{grid, unit_position};
 use crate::device::Capabilities;
@@ -32,7 +32,7 @@ const TERMS: usize = 64;
 /// The most parts, where one unit computes each part.
 pub(in crate::conv) fn most(conv: &Convolution, pass: Pass) -> usize {
     match pass {
-        Pass::Filter | Pass::Bias => at_most(conv, pass, windows(conv)),
+        Pass::Weight | Pass::Bias => at_most(conv, pass, windows(conv)),
         _ => 1,
     }
 }
@@ -43,27 +43,29 @@ pub(in crate::conv) fn at_most(conv: &Convolution, pass: Pass, terms: usize) -> 
 }
 
 /// The number of parts, where one unit computes each, that keeps the device busy.
-pub(in crate::conv) fn splits(conv: &Convolution, pass: Pass, device: &Capabilities) -> usize {
+pub(in crate::conv) fn splits(task: Task<'_>) -> usize {
+    let Task { conv, request: Request { pass, .. }, device } = task;
     let busy = device.cores.map_or(BUSY, |cores| cores as usize);
     let wanted = busy.div_ceil(results(conv, pass).max(1));
     wanted.min(windows(conv) / TERMS).clamp(1, most(conv, pass))
 }
 
-/// The estimated seconds of adding the parts, after another launch.
+/// The estimated seconds of adding the parts, if there are several, after another launch.
 pub(in crate::conv) fn seconds(
-    conv: &Convolution,
-    Request { pass, dtype, .. }: Request,
+    Task { conv, request: Request { pass, dtype, .. }, device }: Task<'_>,
     splits: usize,
-    device: &Capabilities,
 ) -> f64 {
+    if splits < 2 {
+        return 0.0;
+    }
     let bytes = splits * accumulator(dtype).size() + dtype.size();
     device.waiting() + device.moving((bytes * results(conv, pass)) as f64)
 }
 
 /// Adds the parts of each sum, `[splits, results]`, and applies the epilogue.
 pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
-    let Arguments { client, conv, splits, out, epilogue, .. } = *arguments;
-    let Request { pass, dtype, .. } = arguments.request;
+    let Arguments { client, splits, out, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let elements = results(conv, pass);
     let filters = conv.filter().count();
     let plane = match conv.layout() {
@@ -73,9 +75,10 @@ pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
     // A vector of sums has a vector of biases.
     let whole = elements.is_multiple_of(QUAD)
         && (epilogue.bias.is_none() || (plane == 1 && filters.is_multiple_of(QUAD)));
-    let width = if whole { widest_load(accumulator(dtype), arguments.device) as usize } else { 1 };
+    let width =
+        if whole { widest_load(accumulator(dtype), arguments.task.device) as usize } else { 1 };
     let vectors = elements / width;
-    let units_per_sum = units_per_sum(vectors, splits, arguments.device);
+    let units_per_sum = units_per_sum(vectors, splits, arguments.task.device);
     let (cubes, units) = match units_per_sum {
         1 => grid(client, arguments.units, vectors),
         _ => {

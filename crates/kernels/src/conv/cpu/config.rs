@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, LIMIT, Layout, Precision, Tile, Tiling};
+use windowpane_geometry::{Convolution, LIMIT, Layout, Precision, Tile, TileOverrides};
 
 use crate::conv::common::gather::columns;
 use crate::conv::common::pack::Packing;
@@ -10,8 +10,7 @@ use crate::conv::common::rules::{
     MOST_ROWS, check_neighbours, check_registers, has_few_phases, register_tile, registers,
     widest_register,
 };
-use crate::conv::problem::{Pass, Request};
-use crate::device::Capabilities;
+use crate::conv::problem::{Pass, Task};
 use crate::error::{NotApplicable, PlanError, require};
 
 /// The name of the kernel.
@@ -31,15 +30,12 @@ pub struct Config {
 impl Config {
     /// As many rows by vectors of accumulators as fit in a processor's registers, together with the weights of one term
     /// and the value that they are multiplied by.
-    pub(in crate::conv) fn new(
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Self {
+    pub(in crate::conv) fn new(task: Task<'_>) -> Self {
+        let Task { conv, request, device } = task;
         let columns = columns(conv, request.pass);
         let lanes = (widest_register(request.dtype, device) as usize).min(match request.pass {
             // The vectors of the output gradient are loaded in its original layout.
-            Pass::Filter => 1 << contiguous_filters(conv).trailing_zeros().min(30),
+            Pass::Weight => 1 << contiguous_filters(conv).trailing_zeros().min(30),
             _ => columns.next_power_of_two(),
         });
         // Processors with 64-byte vectors have 32 vector registers, others have 16.
@@ -54,20 +50,15 @@ impl Config {
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
-        let [rows, vectors, lanes] = registers(tiling, [self.rows, self.vectors, self.lanes])?;
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let [rows, vectors, lanes] = registers(overrides, [self.rows, self.vectors, self.lanes])?;
         Ok(Self { rows, vectors, lanes })
     }
 
-    pub(super) fn validate(
-        self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        check_registers([self.rows, self.vectors, self.lanes], request, device)?;
-        match request.pass {
-            Pass::Filter => check_neighbours(self.lanes, contiguous_filters(conv)),
+    pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
+        check_registers([self.rows, self.vectors, self.lanes], task)?;
+        match task.request.pass {
+            Pass::Weight => check_neighbours(self.lanes, contiguous_filters(task.conv)),
             _ => Ok(()),
         }
     }
@@ -79,29 +70,21 @@ impl fmt::Display for Config {
     }
 }
 
-/// The layout of the weights for vectors of `lanes`.
-pub(super) fn packing(conv: &Convolution, pass: Pass, lanes: usize) -> Packing {
-    Packing::new(conv, pass, lanes)
-}
-
 /// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), NotApplicable> {
+pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+    let Task { conv, request, device } = task;
     require(device.cores.is_some(), "it is for processors")?;
     require(request.precision == Precision::Strict, "it does not round to tf32")?;
     match request.pass {
         Pass::Forward | Pass::Data => {
             let lanes = widest_register(request.dtype, device) as usize;
             require(
-                packing(conv, request.pass, lanes).elements() <= LIMIT,
+                Packing::new(conv, request.pass, lanes).elements() <= LIMIT,
                 "the packed filters are too large",
             )?;
             require(has_few_phases(conv, request.pass), "strides make too many phases")
         }
-        Pass::Filter => Ok(()),
+        Pass::Weight => Ok(()),
         Pass::Bias => Err(NotApplicable("the gradient of the bias has no products")),
     }
 }

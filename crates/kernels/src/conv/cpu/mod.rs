@@ -19,19 +19,18 @@ use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::EpilogueForm;
 use crate::conv::common::gather::{Gather, GatherForm, columns};
 use crate::conv::common::kernel::Kernel;
+use crate::conv::common::pack::Packing;
 use crate::conv::common::rules::independent_units;
-use crate::conv::problem::{Pass, Request, operands, results};
+use crate::conv::problem::{Pass, Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
-use crate::device::Capabilities;
 use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
 mod cost;
-pub mod filter;
 mod kernel;
+pub mod weight;
 
 pub use config::Config;
-use config::packing;
 use kernel::BlockArgsLaunch;
 
 /// The bytes of weights that stay in a core's caches while all columns of a few rows are computed.
@@ -58,48 +57,37 @@ impl Kernel for Config {
         Some(self.as_tile())
     }
 
-    fn check(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        self.validate(conv, request, device)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        self.validate(task)
     }
 
-    fn units(&self, _: &Convolution, _: Request, device: &Capabilities) -> u32 {
-        independent_units(device.units_per_cube, device)
+    fn units(&self, task: Task<'_>) -> u32 {
+        independent_units(task.device.units_per_cube, task.device)
     }
 
-    fn splits(&self, _: &Convolution, _: Request, _: &Capabilities) -> usize {
+    fn splits(&self, _: Task<'_>) -> usize {
         1
     }
 
-    fn most_splits(&self, _: &Convolution, _: Request, _: &Capabilities) -> usize {
+    fn most_splits(&self, _: Task<'_>) -> usize {
         1
     }
 
     /// The packed filters.
     fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
         match request.pass {
-            Pass::Filter => 0,
-            pass => packing(conv, pass, self.lanes as usize).bytes(request.dtype),
+            Pass::Weight => 0,
+            pass => Packing::new(conv, pass, self.lanes as usize).bytes(request.dtype),
         }
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        _: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        cost::seconds(*self, conv, request, device)
+    fn seconds(&self, task: Task<'_>, _: usize) -> f64 {
+        cost::seconds(*self, task)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        match arguments.request.pass {
-            Pass::Filter => filter::launch(arguments, *self),
+        match arguments.task.request.pass {
+            Pass::Weight => weight::launch(arguments, *self),
             _ => launch(arguments, *self),
         }
         Ok(())
@@ -108,12 +96,11 @@ impl Kernel for Config {
 
 /// Launches the forward pass or the data gradient.
 fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Arguments { client, conv, epilogue, .. } = *arguments;
-    let units = arguments.units;
-    let Request { pass, dtype, .. } = arguments.request;
+    let Arguments { client, units, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, w], out) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
-    let packing = packing(conv, pass, lanes);
+    let packing = Packing::new(conv, pass, lanes);
     let packed = packing.pack(arguments, w);
     let columns = columns(conv, pass);
     let whole = conv.layout() == Layout::ChannelsLast && columns.is_multiple_of(lanes);

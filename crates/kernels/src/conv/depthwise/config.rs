@@ -2,15 +2,15 @@
 
 use core::fmt;
 
-use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, Tiling};
+use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, TileOverrides};
 
-use super::filter;
 use super::rolling::rolls;
+use super::weight;
 use crate::conv::common::rules::{
     MOST_ROWS, check_neighbours, check_registers, check_sums, has_few_phases, has_few_taps,
     register_tile, registers, widest_vector,
 };
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::{Pass, Task};
 use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, require};
 
@@ -33,15 +33,12 @@ pub struct Config {
 impl Config {
     /// On a processor, as many rows as leave enough registers for the weights of a row of taps. On a GPU, as many as
     /// divide a line well, and two lines where these have most of their pixels in common.
-    pub(in crate::conv) fn new(
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Self {
+    pub(in crate::conv) fn new(task: Task<'_>) -> Self {
+        let Task { conv, request, device } = task;
         let widest = widest_vector(request.dtype, device);
         let lanes: u32 = 1 << neighbours(conv).trailing_zeros().min(widest.ilog2());
-        if request.pass == Pass::Filter {
-            return Self::of_filter(conv, lanes);
+        if request.pass == Pass::Weight {
+            return Self::of_weight(conv, lanes);
         }
         // Processors with 64-byte vectors have 32 vector registers, others have 16.
         let registers: usize = if device.load_bytes >= 64 { 30 } else { 14 };
@@ -62,7 +59,7 @@ impl Config {
                 let few = lanes.min(ROLLING_LANES);
                 let lines = lines(conv, rows, few, results(height), device);
                 let rolling = Self { rows: rows as u32, lines, lanes: few };
-                if rolls(conv, request, rolling, device) {
+                if rolls(task, rolling) {
                     return rolling;
                 }
                 let held = 3 * rows + taps - 1;
@@ -75,7 +72,7 @@ impl Config {
 
     /// For the weight gradient, one line of taps: more lines would be read less often, but units with more registers
     /// hide less latency, which costs more.
-    fn of_filter(conv: &Convolution, lanes: u32) -> Self {
+    fn of_weight(conv: &Convolution, lanes: u32) -> Self {
         let [.., width] = conv.grid().axes();
         Self { rows: rows(width.output(), width.kernel()) as u32, lines: 1, lanes }
     }
@@ -85,26 +82,22 @@ impl Config {
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
-        let [rows, lines, lanes] = registers(tiling, [self.rows, self.lines, self.lanes])?;
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let [rows, lines, lanes] = registers(overrides, [self.rows, self.lines, self.lanes])?;
         Ok(Self { rows, lines, lanes })
     }
 
-    pub(super) fn validate(
-        self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        if request.pass == Pass::Filter {
+    pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
+        let Task { conv, request, .. } = task;
+        if request.pass == Pass::Weight {
             let taps = conv.grid().axes()[AXES - 1].kernel() as u32;
-            check_registers([self.rows, 1, self.lanes], request, device)?;
-            check_sums(self.lines, taps.saturating_mul(self.lanes), MOST_FILTER_REGISTERS)?;
-        } else if rolls(conv, request, self, device) {
-            check_registers([self.rows, 1, self.lanes], request, device)?;
+            check_registers([self.rows, 1, self.lanes], task)?;
+            check_sums(self.lines, taps.saturating_mul(self.lanes), MOST_WEIGHT_SUMS)?;
+        } else if rolls(task, self) {
+            check_registers([self.rows, 1, self.lanes], task)?;
             check_sums(self.lines, 1, MOST_LINES as u32)?;
         } else {
-            check_registers([self.rows, self.lines, self.lanes], request, device)?;
+            check_registers([self.rows, self.lines, self.lanes], task)?;
         }
         check_neighbours(self.lanes, neighbours(conv))
     }
@@ -170,23 +163,20 @@ fn rows(line: usize, taps: usize) -> usize {
 }
 
 /// The most registers of a unit for the sums of a weight gradient that the kernel is compiled for.
-const MOST_FILTER_REGISTERS: u32 = 160;
+const MOST_WEIGHT_SUMS: u32 = 160;
 
 /// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), NotApplicable> {
+pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+    let Task { conv, request, device } = task;
     let one_each =
         conv.filter().channels() == 1 && conv.filter().count() == conv.input().channels();
     require(one_each, "there is not one filter of one channel for each channel")?;
     require(request.precision == Precision::Strict, "it does not round to tf32")?;
     require(has_few_taps(conv), "taps along the width are too many or too far apart")?;
-    if request.pass == Pass::Filter {
+    if request.pass == Pass::Weight {
         require(device.cores.is_none(), "on processors it has no weight gradient")?;
         require(conv.layout() == Layout::ChannelsLast, "channels are not last")?;
-        require(device.shared_bytes >= filter::SHARED_BYTES, "the device has no shared memory")?;
+        require(device.shared_bytes >= weight::SHARED_BYTES, "the device has no shared memory")?;
     }
     require(has_few_phases(conv, request.pass), "strides make too many phases")
 }

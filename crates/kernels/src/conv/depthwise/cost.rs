@@ -1,8 +1,6 @@
 //! Estimates the time from the instructions that load pixels and multiply them, or from the latency of a unit's loads.
 //! Part of the time of moving the tensors is added, because few loads are started ahead.
 
-use windowpane_geometry::Convolution;
-
 use super::chunk_vectors;
 use super::config::Config;
 use super::form::Form;
@@ -10,8 +8,7 @@ use super::rolling;
 use crate::conv::common::cost;
 use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::gather::Gather;
-use crate::conv::problem::Request;
-use crate::device::Capabilities;
+use crate::conv::problem::Task;
 
 /// The instructions of a loaded vector of pixels, and of a product.
 pub(super) const PIXEL: f64 = 17.0;
@@ -30,22 +27,16 @@ const RESIDENT: f64 = 1024.0;
 /// The share of the time of a copy that is not hidden behind instructions.
 const EXPOSED: f64 = 0.62;
 
-pub(super) fn seconds(
-    config: Config,
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> f64 {
+pub(super) fn seconds(config: Config, task: Task<'_>) -> f64 {
+    let Task { conv, request, device } = task;
     let pass = request.pass;
     let lanes = config.lanes as usize;
     let chunk_vectors = chunk_vectors(conv, lanes);
     let epilogue = Epilogue::NONE.form(request.dtype);
     let (mut instructions, mut waiting, mut launches) = (0.0, 0.0, 1);
-    let rolls = rolling::rolls(conv, request, config, device);
+    let rolls = rolling::rolls(task, config);
     for gather in Gather::all(conv, pass) {
-        if rolls
-            && let Some(form) = rolling::Form::new(conv, request, config, &gather, epilogue, device)
-        {
+        if rolls && let Some(form) = rolling::Form::new(task, config, &gather, epilogue) {
             let units = rolling::Pieces::new(conv, config, gather.axes).units as f64;
             let lines = f64::from(config.lines) + f64::from(form.slots() - 1);
             let pixels = lines * f64::from(form.step * form.pixels());
@@ -70,17 +61,12 @@ pub(super) fn seconds(
         waiting += LATENCY * pixels * waves.max(1.0);
         launches += 1;
     }
-    with_tensors(instructions, waiting, conv, request, device) + device.launching(launches)
+    with_tensors(instructions, waiting, task) + device.launching(launches)
 }
 
 /// The seconds of these instructions, or of these cycles of waiting, and of moving the tensors.
-pub(super) fn with_tensors(
-    instructions: f64,
-    waiting: f64,
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> f64 {
+pub(super) fn with_tensors(instructions: f64, waiting: f64, task: Task<'_>) -> f64 {
+    let Task { conv, request, device } = task;
     let multiplying = instructions / device.speeds.vector as f64;
     let exposed = EXPOSED * device.moving(cost::bytes(conv, request));
     // The units of a processor do not wait for one another.

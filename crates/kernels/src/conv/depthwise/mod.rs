@@ -1,5 +1,5 @@
 //! Depthwise convolution: one filter per channel. Nothing is summed over channels, so there is no matrix product. The
-//! weight gradient is in `filter`; the other passes are:
+//! weight gradient is in `weight`; the other passes are:
 //!
 //! ```text
 //! for each block of LINES by RUN neighbouring rows, for each vector of channels:       one unit
@@ -38,19 +38,18 @@ use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
 use crate::conv::common::rules::independent_units;
 use crate::conv::common::run::RunArgsLaunch;
-use crate::conv::problem::{Pass, Request, operands, results};
+use crate::conv::problem::{Pass, Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
-use crate::device::Capabilities;
 use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
 mod cost;
-mod filter;
 mod form;
 mod kernel;
 mod lines;
 mod rolling;
+mod weight;
 
 pub use config::Config;
 use form::Form;
@@ -85,27 +84,22 @@ impl Kernel for Config {
         Some(self.as_tile())
     }
 
-    fn check(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        self.validate(conv, request, device)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        self.validate(task)
     }
 
-    fn units(&self, conv: &Convolution, request: Request, device: &Capabilities) -> u32 {
-        let units = match request.pass {
-            Pass::Filter => filter::UNITS,
-            _ if rolling::rolls(conv, request, *self, device) => rolling::UNITS,
+    fn units(&self, task: Task<'_>) -> u32 {
+        let units = match task.request.pass {
+            Pass::Weight => weight::UNITS,
+            _ if rolling::rolls(task, *self) => rolling::UNITS,
             _ => UNITS,
         };
-        independent_units(units, device)
+        independent_units(units, task.device)
     }
 
-    fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
-        match request.pass {
-            Pass::Filter => filter::splits(conv, *self, self.units(conv, request, device), device),
+    fn splits(&self, task: Task<'_>) -> usize {
+        match task.request.pass {
+            Pass::Weight => weight::splits(task, *self, self.units(task)),
             _ => 1,
         }
     }
@@ -113,30 +107,21 @@ impl Kernel for Config {
     /// The packed filters.
     fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
         match request.pass {
-            Pass::Filter => 0,
+            Pass::Weight => 0,
             pass => packing(conv, pass, self.lanes as usize).bytes(request.dtype),
         }
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        splits: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        match request.pass {
-            Pass::Filter => {
-                let units = self.units(conv, request, device);
-                filter::seconds(*self, conv, request, [units as usize, splits], device)
-            }
-            _ => cost::seconds(*self, conv, request, device),
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
+        match task.request.pass {
+            Pass::Weight => weight::seconds(*self, task, self.units(task), splits),
+            _ => cost::seconds(*self, task),
         }
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        match arguments.request.pass {
-            Pass::Filter => filter::launch(arguments, *self),
+        match arguments.task.request.pass {
+            Pass::Weight => weight::launch(arguments, *self),
             _ => launch(arguments, *self),
         }
         Ok(())
@@ -145,12 +130,12 @@ impl Kernel for Config {
 
 /// Launches the forward pass or the data gradient.
 fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Arguments { client, conv, epilogue, .. } = *arguments;
-    let Request { pass, dtype, .. } = arguments.request;
+    let Arguments { client, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, w], out) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
     let channels = conv.input().channels();
-    let rolls = rolling::rolls(conv, arguments.request, config, arguments.device);
+    let rolls = rolling::rolls(arguments.task, config);
     let packing = if rolls { rolling::packing(conv, pass) } else { packing(conv, pass, lanes) };
     let packed = packing.pack(arguments, w);
     // The number of lanes along the channels, and along the width.
@@ -164,14 +149,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     for gather in Gather::all(conv, pass) {
         let (contiguous, epilogue_form) = (arguments.contiguous, epilogue.form(dtype));
         if rolls
-            && let Some(form) = rolling::Form::new(
-                conv,
-                arguments.request,
-                config,
-                &gather,
-                epilogue_form,
-                arguments.device,
-            )
+            && let Some(form) = rolling::Form::new(arguments.task, config, &gather, epilogue_form)
         {
             rolling::launch(arguments, config, &gather, form, &packed);
             continue;

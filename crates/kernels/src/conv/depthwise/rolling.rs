@@ -25,11 +25,10 @@ use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish
 use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, Sweep, row_point, tap_point};
 use crate::conv::common::pack::Packing;
 use crate::conv::common::run::Run;
-use crate::conv::problem::{Pass, Request, operands, results};
+use crate::conv::problem::{Pass, Request, Task, operands, results};
 use crate::cube::convert::{Widening, accumulator, elem, widen};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::grid;
-use crate::device::Capabilities;
 
 /// The most lines whose loads are in flight while a line is multiplied.
 const MOST_AHEAD: u32 = 3;
@@ -62,14 +61,12 @@ impl Form {
     /// The form of one product of a pass; none where lines of results have no lines of pixels in common, or where sums and
     /// weights take too many registers.
     pub(super) fn new(
-        conv: &Convolution,
-        request: Request,
+        task: Task<'_>,
         config: Config,
         gather: &Gather,
         epilogue: EpilogueForm,
-        device: &Capabilities,
     ) -> Option<Self> {
-        let Request { pass, dtype, .. } = request;
+        let Task { conv, request: Request { pass, dtype, .. }, device } = task;
         let [depth, height, width] = gather.axes;
         let walks = device.cores.is_none()
             && conv.layout() == Layout::ChannelsLast
@@ -131,16 +128,12 @@ impl Form {
 }
 
 /// Whether a pass walks down lines: each of its products does that has any terms.
-pub(super) fn rolls(
-    conv: &Convolution,
-    request: Request,
-    config: Config,
-    device: &Capabilities,
-) -> bool {
+pub(super) fn rolls(task: Task<'_>, config: Config) -> bool {
+    let Task { conv, request, .. } = task;
     let form = Epilogue::NONE.form(request.dtype);
     Gather::all(conv, request.pass)
         .filter(|gather| gather.terms(conv) > 0)
-        .all(|gather| Form::new(conv, request, config, &gather, form, device).is_some())
+        .all(|gather| Form::new(task, config, &gather, form).is_some())
 }
 
 /// The packed filters: the weights of all channels beside each other, tap by tap.
@@ -194,8 +187,8 @@ pub(super) fn launch(
     form: Form,
     packed: &Handle,
 ) {
-    let Arguments { client, conv, epilogue, .. } = *arguments;
-    let (pass, dtype) = (arguments.request.pass, arguments.request.dtype);
+    let Arguments { client, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, _], out) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
     let packing = packing(conv, pass);

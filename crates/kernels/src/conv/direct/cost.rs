@@ -1,12 +1,11 @@
 //! Estimates the time from the instructions of all units, and from the latency of one unit's loads, each of which waits
 //! for the one before.
 
-use windowpane_geometry::{Convolution, Layout};
+use windowpane_geometry::Layout;
 
 use crate::conv::common::cost;
 use crate::conv::common::gather::{inner, weight_steps};
-use crate::conv::problem::{Pass, Request, results, windows};
-use crate::device::Capabilities;
+use crate::conv::problem::{Pass, Task, results, windows};
 
 /// The cycles from one term of a unit's sum to the next, and the instructions of a term.
 const LATENCY: f64 = 55.0;
@@ -20,26 +19,22 @@ const ELEMENT: f64 = 50.0;
 const SECTOR: f64 = 2.0;
 const SECTOR_BYTES: usize = 32;
 
-pub(super) fn seconds(
-    conv: &Convolution,
-    request: Request,
-    splits: usize,
-    device: &Capabilities,
-) -> f64 {
+pub(super) fn seconds(task: Task<'_>, splits: usize) -> f64 {
+    let Task { conv, request, device } = task;
     let pass = request.pass;
     let (taps, terms) = match pass {
         Pass::Forward | Pass::Data => {
             let taps = conv.filter().taps();
             (taps, taps * inner(conv, pass))
         }
-        Pass::Filter | Pass::Bias => {
+        Pass::Weight | Pass::Bias => {
             (windows(conv).div_ceil(splits), windows(conv).div_ceil(splits))
         }
     };
     // Units with neighbouring filters read weights that are not neighbours, each in a sector of its own. With channels
     // first, neighbouring units read neighbouring pixels.
     let step = match (pass, conv.layout()) {
-        (Pass::Filter | Pass::Bias, _) => 0,
+        (Pass::Weight | Pass::Bias, _) => 0,
         (_, Layout::ChannelsFirst) => 1,
         _ if conv.filter().count() > conv.groups() => weight_steps(conv, pass).column,
         _ => weight_steps(conv, pass).group,

@@ -154,7 +154,7 @@ fn window_over(axis: &AxisArgs, outputs: i32, x: u32, t: i32) -> i32 {
 }
 
 #[cube(launch_unchecked)]
-pub(super) fn filter<S: Float, A: Float, O: Float>(
+pub(super) fn weight<S: Float, A: Float, O: Float>(
     dy: &[S],
     x: &[S],
     dw: &mut [O],

@@ -17,11 +17,10 @@ use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::independent_units;
 use crate::conv::common::tensor::{Order, filter_args, tensor_args};
-use crate::conv::problem::{Pass, Request, operands, results, windows};
+use crate::conv::problem::{Pass, Request, Task, operands, results, windows};
 use crate::cube::axis::{AxisForm, axis_args};
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
-use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, require};
 
 mod cost;
@@ -44,29 +43,86 @@ impl Kernel for Config {
         None
     }
 
-    fn check(&self, _: &Convolution, _: Request, _: &Capabilities) -> Result<(), PlanError> {
+    fn check(&self, _: Task<'_>) -> Result<(), PlanError> {
         Ok(())
     }
 
-    fn units(&self, _: &Convolution, _: Request, device: &Capabilities) -> u32 {
-        independent_units(UNITS, device)
+    fn units(&self, task: Task<'_>) -> u32 {
+        independent_units(UNITS, task.device)
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        splits: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        cost::seconds(conv, request, splits, device)
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
+        cost::seconds(task, splits)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        match arguments.request.pass {
-            Pass::Bias => Err(PlanError::Foreign),
-            _ => launch(arguments),
+        let Arguments { client, splits, stored, .. } = *arguments;
+        let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
+        let ([a, b], out) = (arguments.operands, arguments.out);
+        // This kernel does its own bf16 rounding on every device.
+        let epilogue = Epilogue { rounds: false, ..arguments.epilogue };
+        let elements = results(conv, pass) * splits;
+        let [a_len, b_len] = operands(conv, pass);
+        let (cubes, units) = grid(client, arguments.units, elements);
+        let order = match pass {
+            Pass::Weight => Order::from(conv.filter_layout()),
+            _ => Order::from(conv.layout()),
+        };
+        let axes = conv.grid().axes().each_ref().map(|axis| AxisForm::new(axis, false));
+        let form =
+            Form { axes, order, epilogue: epilogue.form(stored), contiguous: arguments.contiguous };
+        let problem = problem_args(conv, elements, splits);
+        match pass {
+            // SAFETY: every access is inside the tensors by the arithmetic of `Axis` and `Coordinates`.
+            Pass::Forward => unsafe {
+                kernel::forward::launch_unchecked(
+                    client,
+                    cubes,
+                    units,
+                    buffer(a, a_len),
+                    buffer(b, b_len),
+                    epilogue.args(conv.filter().count(), elements, 1),
+                    buffer(out, elements),
+                    problem,
+                    form,
+                    elem(dtype),
+                    elem(accumulator(dtype)),
+                )
+            },
+            // SAFETY: as above.
+            Pass::Data => unsafe {
+                kernel::data::launch_unchecked(
+                    client,
+                    cubes,
+                    units,
+                    buffer(a, a_len),
+                    buffer(b, b_len),
+                    buffer(out, elements),
+                    problem,
+                    form,
+                    elem(dtype),
+                    elem(accumulator(dtype)),
+                )
+            },
+            // SAFETY: as above.
+            Pass::Weight => unsafe {
+                kernel::weight::launch_unchecked(
+                    client,
+                    cubes,
+                    units,
+                    buffer(b, b_len),
+                    buffer(a, a_len),
+                    buffer(out, elements),
+                    problem,
+                    form,
+                    elem(dtype),
+                    elem(accumulator(dtype)),
+                    elem(stored),
+                )
+            },
+            Pass::Bias => return Err(PlanError::Foreign),
         }
+        Ok(())
     }
 }
 
@@ -102,74 +158,4 @@ fn problem_args(conv: &Convolution, elements: usize, splits: usize) -> ProblemLa
         outputs[1],
         outputs[2],
     )
-}
-
-fn launch(arguments: &Arguments<'_>) -> Result<(), PlanError> {
-    let Arguments { client, conv, splits, stored, .. } = *arguments;
-    let Request { pass, dtype, .. } = arguments.request;
-    let ([a, b], out) = (arguments.operands, arguments.out);
-    // This kernel does its own bf16 rounding on every device.
-    let epilogue = Epilogue { rounds: false, ..arguments.epilogue };
-    let elements = results(conv, pass) * splits;
-    let [a_len, b_len] = operands(conv, pass);
-    let (cubes, units) = grid(client, arguments.units, elements);
-    let order = match pass {
-        Pass::Filter => Order::from(conv.filter_layout()),
-        _ => Order::from(conv.layout()),
-    };
-    let axes = conv.grid().axes().each_ref().map(|axis| AxisForm::new(axis, false));
-    let form =
-        Form { axes, order, epilogue: epilogue.form(stored), contiguous: arguments.contiguous };
-    let problem = problem_args(conv, elements, splits);
-    match pass {
-        // SAFETY: every access is inside the tensors by the arithmetic of `Axis` and `Coordinates`.
-        Pass::Forward => unsafe {
-            kernel::forward::launch_unchecked(
-                client,
-                cubes,
-                units,
-                buffer(a, a_len),
-                buffer(b, b_len),
-                epilogue.args(conv.filter().count(), elements, 1),
-                buffer(out, elements),
-                problem,
-                form,
-                elem(dtype),
-                elem(accumulator(dtype)),
-            )
-        },
-        // SAFETY: as above.
-        Pass::Data => unsafe {
-            kernel::data::launch_unchecked(
-                client,
-                cubes,
-                units,
-                buffer(a, a_len),
-                buffer(b, b_len),
-                buffer(out, elements),
-                problem,
-                form,
-                elem(dtype),
-                elem(accumulator(dtype)),
-            )
-        },
-        // SAFETY: as above.
-        Pass::Filter => unsafe {
-            kernel::filter::launch_unchecked(
-                client,
-                cubes,
-                units,
-                buffer(b, b_len),
-                buffer(a, a_len),
-                buffer(out, elements),
-                problem,
-                form,
-                elem(dtype),
-                elem(accumulator(dtype)),
-                elem(stored),
-            )
-        },
-        Pass::Bias => return Err(PlanError::Foreign),
-    }
-    Ok(())
 }

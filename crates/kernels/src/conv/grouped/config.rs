@@ -2,14 +2,13 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, Layout, Precision, Tile, Tiling};
+use windowpane_geometry::{Layout, Precision, Tile, TileOverrides};
 
 use crate::conv::common::gather::{columns, inner};
 use crate::conv::common::rules::{
     check_number, has_few_phases, has_few_taps, register_tile, registers, widest_load,
 };
-use crate::conv::problem::{Pass, Request, fragment};
-use crate::device::Capabilities;
+use crate::conv::problem::{Pass, Task, fragment};
 use crate::error::{NotApplicable, PlanError, require};
 
 /// The name of the kernel.
@@ -39,8 +38,8 @@ impl Config {
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
-        let [rows, vectors, lanes] = registers(tiling, [self.rows, 1, LANES])?;
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let [rows, vectors, lanes] = registers(overrides, [self.rows, 1, LANES])?;
         check_number("ratio_n", vectors, 1)?;
         check_number("elems_per_thread", lanes, LANES)?;
         Ok(Self { rows })
@@ -54,12 +53,9 @@ impl fmt::Display for Config {
 }
 
 /// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), NotApplicable> {
-    let most = match fragment(request, device) {
+pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+    let Task { conv, request, device } = task;
+    let most = match fragment(task) {
         Some(_) => MOST_CHANNELS_BESIDE_MATRIX_UNITS,
         None => MOST_CHANNELS,
     };

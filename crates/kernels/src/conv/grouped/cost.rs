@@ -1,24 +1,19 @@
 //! Estimates the time from the instructions that load pixels and multiply them, and from the bytes of the tensors.
 
-use windowpane_geometry::{AXES, Convolution};
+use windowpane_geometry::AXES;
 
 use super::config::{Config, LANES};
 use crate::conv::common::cost;
 use crate::conv::common::gather::{Gather, columns, inner};
 use crate::conv::common::run::Run;
-use crate::conv::problem::Request;
-use crate::device::Capabilities;
+use crate::conv::problem::Task;
 
 /// The instructions of a loaded vector of pixels, and of a product.
 const PIXEL: f64 = 16.0;
 const PRODUCT: f64 = 1.5;
 
-pub(super) fn seconds(
-    config: Config,
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> f64 {
+pub(super) fn seconds(config: Config, task: Task<'_>) -> f64 {
+    let Task { conv, request, device } = task;
     let pass = request.pass;
     let lanes = LANES as usize;
     let vectors = conv.groups() * columns(conv, pass) / lanes;

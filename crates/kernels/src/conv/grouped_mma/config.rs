@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{AXES, Convolution, DType, Layout, Precision, Tile, Tiling};
+use windowpane_geometry::{AXES, Convolution, DType, Layout, Precision, Tile, TileOverrides};
 
 use super::form::{CHUNK, Form, HALVES, PLANE, TILES, WALKS, walk_windows};
 use crate::conv::common::epilogue::Epilogue;
@@ -11,9 +11,8 @@ use crate::conv::common::rules::{
     MOST_BLOCK, MOST_CUBES, check_block, check_divisor, check_number, check_shared, check_units,
     widest_factor_load,
 };
-use crate::conv::problem::{self, Pass, Request};
-use crate::device::Capabilities;
-use crate::error::{NotApplicable, PlanError, require};
+use crate::conv::problem::{self, Pass, Task};
+use crate::error::{NotApplicable, PlanError, ensure, require};
 
 /// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "grouped_mma";
@@ -50,11 +49,8 @@ impl Config {
     /// One walk per plane: 56 windows wide for groups of one channel, and 14 for groups of 8. A cube has 64 bytes of
     /// each pixel, and so many groups per plane that there are 8 planes. The tile is smaller where shared memory is
     /// small, or where there are few channels.
-    pub(in crate::conv) fn new(
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Option<Self> {
+    pub(in crate::conv) fn new(task: Task<'_>) -> Option<Self> {
+        let Task { conv, request, device } = task;
         let groups = chunk_groups(conv, request.pass);
         // Groups of one channel are walked in two halves.
         let lines = if groups == CHUNK { LINES } else { HALVES * LINES };
@@ -68,7 +64,7 @@ impl Config {
         [(lines, 4), (lines, 2), (lines, 1), (4, 1)]
             .map(|(lines, chunks)| config(lines, chunks))
             .into_iter()
-            .find(|config| config.validate(conv, request, device).is_ok())
+            .find(|config| config.validate(task).is_ok())
     }
 
     pub(super) fn as_tile(self) -> Tile {
@@ -77,23 +73,17 @@ impl Config {
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
-        let tile = tiling.over(self.as_tile());
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let tile = overrides.over(self.as_tile());
         check_number("block_k", tile.block_k, TERMS)?;
         check_number("stages", tile.stages, 1)?;
         let Tile { block_m, block_n, ratio_m, ratio_n, elems_per_thread, .. } = tile;
         Ok(Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread })
     }
 
-    pub(super) fn validate(
-        self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        if !has_fragment(request, device) {
-            return Err(PlanError::Foreign);
-        }
+    pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
+        let Task { conv, request, device } = task;
+        ensure(has_fragment(task), PlanError::Foreign)?;
         let lanes = widest_factor_load(request.dtype, device);
         check_number("elems_per_thread", self.elems_per_thread, lanes)?;
         let sums = self.ratio_m;
@@ -138,21 +128,15 @@ impl fmt::Display for Config {
 }
 
 /// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), NotApplicable> {
+pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+    let Task { conv, request, device } = task;
     require(device.cores.is_none(), "it is for GPUs")?;
     require(request.precision == Precision::Strict, "it does not round to tf32")?;
     require(conv.input().batch() <= MOST_CUBES, "the batch is too large for one launch")?;
     supports(conv, request.pass, request.dtype)?;
+    require(has_fragment(task), "the device has no matrix units of 16×8×16 in registers")?;
     require(
-        has_fragment(request, device),
-        "the device has no matrix units of 16×8×16 in registers",
-    )?;
-    require(
-        Config::new(conv, request, device).is_some(),
+        Config::new(task).is_some(),
         "the device has too little shared memory or too few units, or channels do not fill a block",
     )
 }
@@ -204,9 +188,10 @@ fn is_near(gather: &Gather, conv: &Convolution, group: usize) -> bool {
 }
 
 /// Whether the units of a plane can hold fragments in registers in the layout that bands need.
-fn has_fragment(request: Request, device: &Capabilities) -> bool {
+fn has_fragment(task: Task<'_>) -> bool {
+    let Task { request, device, .. } = task;
     let whole = request.dtype.size() == 2 && widest_factor_load(request.dtype, device) == CHUNK;
-    let plane = problem::fragment(request, device).map(|(_, plane)| plane);
+    let plane = problem::fragment(task).map(|(_, plane)| plane);
     whole && device.mma_registers && plane == Some(PLANE)
 }
 

@@ -1,14 +1,11 @@
 //! Estimates the time from the cycles of a multiprocessor's cubes, which run one after the other.
 
-use windowpane_geometry::Convolution;
-
 use super::config::Config;
 use super::form::{Form, PLANE};
 use crate::conv::common::cost;
 use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::gather::Gather;
-use crate::conv::problem::Request;
-use crate::device::Capabilities;
+use crate::conv::problem::Task;
 
 /// The cycles of a plane besides its products, and of a product of fragments.
 const PLANE_CYCLES: f64 = 150.0;
@@ -17,12 +14,8 @@ const FRAGMENT: f64 = 3.7;
 /// The time of staging pixels and results, relative to that of a copy in the cache. It is not hidden behind products.
 const STAGED: f64 = 1.7;
 
-pub(super) fn seconds(
-    config: Config,
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> f64 {
+pub(super) fn seconds(config: Config, task: Task<'_>) -> f64 {
+    let Task { conv, request, device } = task;
     let (pass, dtype) = (request.pass, request.dtype);
     let bytes = cost::bytes(conv, request);
     let multiprocessors = device.multiprocessor_count();

@@ -4,13 +4,13 @@ use cubecl::prelude::*;
 
 use super::block::{BlockArgs, PlaneWork, work_of};
 use super::form::Form;
+use super::mainloop::{Walk, go_over, walk_down};
 use super::nonfinite_fixup::recomputed;
 use super::pixels::stage;
 use super::results::{
     are_numbers, is_there, piece_of, read_piece, result_of, store_vector, window_of,
 };
-use super::walk::{Walk, go_over, walk_down};
-use super::weights::{fill, no_weights, spots_of};
+use super::weights::{fill, no_weights, offsets_of};
 use crate::conv::common::epilogue::EpilogueArgs;
 use crate::conv::common::gather::GatherArgs;
 
@@ -53,11 +53,11 @@ fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
     shared: &mut Shared<[Vector<S, N>]>,
     #[comptime] form: Form,
 ) {
-    let spots = spots_of(gather, block, work, form);
+    let offsets = offsets_of(gather, block, work, form);
     let weights = no_weights::<S>(form);
     stage::<S, N>(a, gather, work, shared, form);
     // These loads overlap with the other planes' loads of pixels.
-    fill::<S>(w, gather, work, &spots, &weights, work.group, 0u32, form);
+    fill::<S>(w, gather, work, &offsets, &weights, work.group, 0u32, form);
     sync_cube();
     for member in 0..block.members {
         let group = work.group + member;
@@ -68,7 +68,7 @@ fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
                     walk_down::<S, A, R, N>(shared, &weights, epilogue, work, &walked, form);
                 } else {
                     go_over::<S, A, R, N>(
-                        shared, w, gather, &spots, &weights, epilogue, work, &walked, form,
+                        shared, w, gather, &offsets, &weights, epilogue, work, &walked, form,
                     );
                 }
             }
@@ -77,7 +77,7 @@ fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
             let next = member + 1;
             if next < block.members {
                 let next = work.group + next;
-                fill::<S>(w, gather, work, &spots, &weights, next, 0u32, form);
+                fill::<S>(w, gather, work, &offsets, &weights, next, 0u32, form);
             }
         }
     }

@@ -26,15 +26,14 @@
 //! A structural zero times Inf gives NaN, so NaN results are recomputed term by term from memory.
 
 use cubecl::prelude::*;
-use windowpane_geometry::{Convolution, Tile};
+use windowpane_geometry::Tile;
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather::{Gather, weight_steps};
 use crate::conv::common::kernel::Kernel;
-use crate::conv::problem::{Request, operands, results};
+use crate::conv::problem::{Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
-use crate::device::Capabilities;
 use crate::error::PlanError;
 
 mod block;
@@ -42,10 +41,10 @@ pub(in crate::conv) mod config;
 mod cost;
 mod form;
 mod kernel;
+mod mainloop;
 mod nonfinite_fixup;
 mod pixels;
 mod results;
-mod walk;
 mod weights;
 
 use block::BlockArgsLaunch;
@@ -57,83 +56,67 @@ impl Kernel for Config {
         Some(self.as_tile())
     }
 
-    fn check(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        self.validate(conv, request, device)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        self.validate(task)
     }
 
-    fn units(&self, conv: &Convolution, request: Request, _: &Capabilities) -> u32 {
-        self.planes(conv, request.pass).saturating_mul(PLANE)
+    fn units(&self, task: Task<'_>) -> u32 {
+        self.planes(task.conv, task.request.pass).saturating_mul(PLANE)
     }
 
     fn fixes_units(&self) -> bool {
         true
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        _: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        cost::seconds(*self, conv, request, device)
+    fn seconds(&self, task: Task<'_>, _: usize) -> f64 {
+        cost::seconds(*self, task)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        launch(arguments, *self);
-        Ok(())
-    }
-}
-
-/// Launches the forward pass or the data gradient.
-fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Arguments { client, conv, epilogue, .. } = *arguments;
-    let Request { pass, dtype, .. } = arguments.request;
-    let ([a, w], out) = (arguments.operands, arguments.out);
-    let (tile, lanes) = (config.as_tile(), config.elems_per_thread as usize);
-    let chunks = conv.input().channels() / CHUNK as usize;
-    let [inputs, weights] = operands(conv, pass);
-    let results = results(conv, pass);
-    let steps = weight_steps(conv, pass);
-    for gather in Gather::all(conv, pass) {
-        let form = Form::new(conv, pass, &gather, &tile, &epilogue, dtype);
-        let [_, height, width] = gather.axes;
-        let chunk_blocks = chunks / form.chunks as usize;
-        let [x, y, z] = form.cubes(conv, &gather).map(|cubes| cubes as u32);
-        let cubes = CubeCount::Static(x, y, z);
-        let laid = if form.late { accumulator(dtype) } else { dtype };
-        // SAFETY: pixels outside the tensor are not read, padding weights are read at an existing weight, and windows
-        // past the last are not stored.
-        unsafe {
-            kernel::grouped_mma::launch_unchecked(
-                client,
-                cubes,
-                CubeDim::new_1d(form.units()),
-                lanes,
-                buffer(a, inputs / lanes),
-                buffer(w, weights),
-                epilogue.args(conv.filter().count(), results, lanes),
-                buffer(out, results / lanes),
-                gather.args(conv, &steps),
-                BlockArgsLaunch::new(
-                    chunk_blocks as u32,
-                    height.rows as u32,
-                    width.rows as u32,
-                    steps.column as u32,
-                    lanes as u32,
-                    form.members,
-                    form.walks,
-                ),
-                form,
-                elem(dtype),
-                elem(accumulator(dtype)),
-                elem(laid),
-            )
+        let Arguments { client, epilogue, .. } = *arguments;
+        let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
+        let ([a, w], out) = (arguments.operands, arguments.out);
+        let (tile, lanes) = (self.as_tile(), self.elems_per_thread as usize);
+        let chunks = conv.input().channels() / CHUNK as usize;
+        let [inputs, weights] = operands(conv, pass);
+        let results = results(conv, pass);
+        let steps = weight_steps(conv, pass);
+        for gather in Gather::all(conv, pass) {
+            let form = Form::new(conv, pass, &gather, &tile, &epilogue, dtype);
+            let [_, height, width] = gather.axes;
+            let chunk_blocks = chunks / form.chunks as usize;
+            let [x, y, z] = form.cubes(conv, &gather).map(|cubes| cubes as u32);
+            let cubes = CubeCount::Static(x, y, z);
+            let laid = if form.late { accumulator(dtype) } else { dtype };
+            // SAFETY: pixels outside the tensor are not read, padding weights are read at an existing weight, and windows
+            // past the last are not stored.
+            unsafe {
+                kernel::grouped_mma::launch_unchecked(
+                    client,
+                    cubes,
+                    CubeDim::new_1d(form.units()),
+                    lanes,
+                    buffer(a, inputs / lanes),
+                    buffer(w, weights),
+                    epilogue.args(conv.filter().count(), results, lanes),
+                    buffer(out, results / lanes),
+                    gather.args(conv, &steps),
+                    BlockArgsLaunch::new(
+                        chunk_blocks as u32,
+                        height.rows as u32,
+                        width.rows as u32,
+                        steps.column as u32,
+                        lanes as u32,
+                        form.members,
+                        form.walks,
+                    ),
+                    form,
+                    elem(dtype),
+                    elem(accumulator(dtype)),
+                    elem(laid),
+                )
+            }
         }
+        Ok(())
     }
 }

@@ -23,17 +23,17 @@ pub(super) fn stage<S: Float, N: Size>(
     let (first_line, first_column) = comptime!((form.height.pixels().0, form.tile.pixels().0));
     let top = read(&gather.height, work.line) + first_line;
     let left = read(&gather.width, work.column) + first_column;
-    let (spot, chunk) = (UNIT_POS / chunks, UNIT_POS % chunks);
+    let (offset, chunk) = (UNIT_POS / chunks, UNIT_POS % chunks);
     let to = chunk * comptime!(form.chunk_step());
     let base = CUBE_POS_Z * gather.a_batch + (work.chunk + chunk) * CHUNK;
     let base = (base / comptime!(form.lanes)) as i32;
     let line_step = gather.height.a_step / comptime!(form.lanes as i32);
     let column_step = gather.width.a_step / comptime!(form.lanes as i32);
-    let mut line = spot / pitch;
-    let mut strip = spot % pitch;
+    let mut line = offset / pitch;
+    let mut strip = offset % pitch;
     for _ in 0..comptime!(form.staged().div_ceil(form.units() * ahead)).runtime() {
         let mut held = Sequence::<Vector<S, N>>::new();
-        let mut spots = Sequence::<u32>::new();
+        let mut offsets = Sequence::<u32>::new();
         let mut there = Sequence::<bool>::new();
         #[unroll]
         for _ in 0..ahead {
@@ -47,7 +47,7 @@ pub(super) fn stage<S: Float, N: Size>(
                 let inside = on_line && ((first + i as i32) as u32) < gather.width.extent as u32;
                 held.push(load_if(a, inside, (at + i as i32 * column_step) as u32));
             }
-            spots.push(to + line * pitch + strip);
+            offsets.push(to + line * pitch + strip);
             there.push(line < lines);
             line += comptime!(further / pitch);
             strip += comptime!(further % pitch);
@@ -59,7 +59,7 @@ pub(super) fn stage<S: Float, N: Size>(
         #[unroll]
         for turn in 0..ahead {
             if *there.index(comptime!(turn as usize)) {
-                let spot = *spots.index(comptime!(turn as usize));
+                let offset = *offsets.index(comptime!(turn as usize));
                 #[unroll]
                 for group in 0..wide {
                     let mut made = Vector::<S, N>::empty();
@@ -69,7 +69,7 @@ pub(super) fn stage<S: Float, N: Size>(
                         let lane = comptime!((group * form.group + e % form.group) as usize);
                         made.insert(comptime!(e as usize), held.index(pixel).extract(lane));
                     }
-                    let at = spot + comptime!(group * form.group_step());
+                    let at = offset + comptime!(group * form.group_step());
                     shared[at as usize] = made;
                 }
             }

@@ -16,7 +16,7 @@ use crate::cube::registers::{Registers, zeros};
 ///
 /// `k` counts from the first strip, 16 per pair. A weight that does not exist is read at the place of another one.
 #[derive(CubeType)]
-pub(super) struct Spots {
+pub(super) struct Offsets {
     /// The offsets, two per load.
     pub(super) at: Sequence<u32>,
     /// The bit masks of the weights that exist, one mask per strip.
@@ -24,12 +24,12 @@ pub(super) struct Spots {
 }
 
 #[cube]
-pub(super) fn spots_of(
+pub(super) fn offsets_of(
     gather: &GatherArgs,
     block: &BlockArgs,
     work: &PlaneWork,
     #[comptime] form: Form,
-) -> Spots {
+) -> Offsets {
     let (first, step, tap_step, taps) = comptime!((
         form.tile.pixels().0,
         form.tile.step,
@@ -68,7 +68,7 @@ pub(super) fn spots_of(
             at.push(select(is_first, first, second));
         }
     }
-    Spots { at, masks }
+    Offsets { at, masks }
 }
 
 /// Pairs of weights, two pairs to a fragment, for each step, and for each line of taps if these are held.
@@ -86,7 +86,7 @@ pub(super) fn fill<S: Float>(
     w: &[S],
     gather: &GatherArgs,
     work: &PlaneWork,
-    spots: &Spots,
+    offsets: &Offsets,
     weights: &Weights<S>,
     group: u32,
     th: u32,
@@ -100,8 +100,8 @@ pub(super) fn fill<S: Float>(
     #[unroll]
     for load in 0..form.weight_loads() {
         let (strip, other) = comptime!(form.strips_of_load(load));
-        let first = (line + *spots.at.index(comptime!((2 * load) as usize))) as usize;
-        let last = (line + *spots.at.index(comptime!((2 * load + 1) as usize))) as usize;
+        let first = (line + *offsets.at.index(comptime!((2 * load) as usize))) as usize;
+        let last = (line + *offsets.at.index(comptime!((2 * load + 1) as usize))) as usize;
         let (first, last) = (&w[first..first + span], &w[last..last + span]);
         #[unroll]
         for th in 0..lines {
@@ -112,7 +112,7 @@ pub(super) fn fill<S: Float>(
             let both = u32::reinterpret(both);
             #[unroll]
             for strip in strip..other + 1 {
-                let bits = both & *spots.masks.index(comptime!(strip as usize));
+                let bits = both & *offsets.masks.index(comptime!(strip as usize));
                 let held = comptime!((th * steps * 2 + strip) as usize);
                 weights.index(held).store(Vector::<S, Const<2>>::reinterpret(bits));
             }

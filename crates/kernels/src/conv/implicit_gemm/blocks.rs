@@ -1,7 +1,7 @@
 //! Blocks of a product, for the mainloops that stage them in shared memory: the memory layout of the operands, the
-//! lines, columns and terms that a cube computes, how they are loaded, and where results are stored.
+//! rows, columns and terms that a cube computes, how they are loaded, and where results are stored.
 //!
-//! Lines and columns past the end repeat the last one, and their results are not stored. Terms past the end, and
+//! Rows and columns past the end repeat the last one, and their results are not stored. Terms past the end, and
 //! taps outside the input, are zeros.
 
 use cubecl::prelude::*;
@@ -20,7 +20,8 @@ use crate::conv::problem::{Pass, results};
 /// The number of columns that a unit stores at once.
 pub(in crate::conv) const QUAD: u32 = 4;
 
-/// One of the two matrices that are multiplied: A is lines by terms, B is terms by columns.
+/// One of the two matrices that are multiplied: A is rows by terms, B is terms by columns. A line of
+/// a factor is a row of A, or a column of B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::conv) enum Factor {
     A,
@@ -49,7 +50,7 @@ pub(in crate::conv) struct Product {
     pub(in crate::conv) a: Side,
     pub(in crate::conv) b: Side,
     /// Whether rows and terms are exchanged, as in the weight gradient.
-    pub(in crate::conv) filter: bool,
+    pub(in crate::conv) is_weight: bool,
     /// Whether the launch computes several phases of a data gradient.
     pub(in crate::conv) phased: bool,
     /// Whether all terms of every block exist and belong to one tap, which is then computed once per block.
@@ -69,7 +70,7 @@ impl Product {
         [terms, lines]: [u32; 2],
         epilogue: EpilogueForm,
     ) -> Self {
-        let filter = pass == Pass::Filter;
+        let is_weight = pass == Pass::Weight;
         let last = conv.layout() == Layout::ChannelsLast;
         let (inner, columns) = (inner(conv, pass), columns(conv, pass));
         let steps = weight_steps(conv, pass);
@@ -79,18 +80,18 @@ impl Product {
             Side { along_terms, lanes: 1 << neighbours.trailing_zeros().min(most.ilog2()) }
         };
         let if_last = |count: usize| if last { count } else { 1 };
-        let (a, b) = match (filter, steps.inner, steps.column) {
+        let (a, b) = match (is_weight, steps.inner, steps.column) {
             (true, ..) => (side(false, if_last(inner)), side(!last, if_last(columns))),
             (false, _, 1) => (side(last, if_last(inner)), side(false, columns)),
             (false, 1, _) => (side(last, if_last(inner)), side(true, inner)),
             (false, ..) => (side(last, if_last(inner)), side(true, 1)),
         };
-        let contiguous = if filter { steps.column == 1 } else { last };
+        let contiguous = if is_weight { steps.column == 1 } else { last };
         let whole = contiguous && columns.is_multiple_of(QUAD as usize);
-        let one_tap = !filter && inner.is_multiple_of(tile.block_k as usize);
+        let one_tap = !is_weight && inner.is_multiple_of(tile.block_k as usize);
         let (_, phases) = Gather::largest(conv, pass);
         let (phased, gather) = (phases.is_some(), GatherForm::new(conv, pass));
-        Self { a, b, filter, phased, one_tap, gather, whole, epilogue }
+        Self { a, b, is_weight, phased, one_tap, gather, whole, epilogue }
     }
 
     pub(in crate::conv) fn side(&self, factor: Factor) -> Side {
@@ -102,8 +103,8 @@ impl Product {
 
     /// The time of the loads of a step.
     pub(in crate::conv) fn loading(&self, tile: &Tile, times: LoadTimes) -> f64 {
-        let finding = match (self.filter, self.one_tap || self.gather.is_pointwise()) {
-            (true, _) => times.of_rows,
+        let finding = match (self.is_weight, self.one_tap || self.gather.is_pointwise()) {
+            (true, _) => times.of_windows,
             (false, false) => times.of_taps,
             (false, true) => 1.0,
         };
@@ -123,16 +124,16 @@ impl Product {
 pub(in crate::conv) struct LoadTimes {
     /// An element, on the way through registers to shared memory.
     pub(in crate::conv) element: f64,
-    /// A load, and how many times as long it takes where its address follows from a row or from one of several taps.
+    /// A load, and how many times as long it takes where its address follows from a window or from one of several taps.
     pub(in crate::conv) vector: f64,
-    pub(in crate::conv) of_rows: f64,
+    pub(in crate::conv) of_windows: f64,
     pub(in crate::conv) of_taps: f64,
 }
 
 /// The numbers of a launch, besides those of the product.
 #[derive(CubeType, CubeLaunch)]
 pub(in crate::conv) struct BlockArgs {
-    pub(in crate::conv) lines: u32,
+    pub(in crate::conv) rows: u32,
     pub(in crate::conv) terms: u32,
     pub(in crate::conv) terms_a_part: u32,
     pub(in crate::conv) parts: FastDivmod<u32>,
@@ -149,7 +150,7 @@ pub(in crate::conv) struct BlockArgs {
 #[derive(CubeType, CubeLaunch)]
 struct PhasedBlocks {
     phases: PhasesArgs,
-    /// The blocks of lines of a phase.
+    /// The blocks of rows of a phase.
     blocks: FastDivmod<u32>,
     parts_count: u32,
 }
@@ -173,12 +174,12 @@ pub(in crate::conv) fn launch_of(
         Pass::Data => conv.input().strides(conv.layout()).channel,
         _ => conv.output().strides(conv.layout()).channel,
     };
-    let filter = pass == Pass::Filter;
+    let is_weight = pass == Pass::Weight;
     let (weight, window) = ([steps.column, steps.group], [channel, channel * columns]);
-    let (b, out) = if filter { (window, weight) } else { (weight, window) };
+    let (b, out) = if is_weight { (window, weight) } else { (weight, window) };
     let (gather, phases) = Gather::largest(conv, pass);
-    let (lines, terms) = longest_product(conv, pass);
-    let blocks = lines.div_ceil(tile.block_m as usize);
+    let (rows, terms) = longest_product(conv, pass);
+    let blocks = rows.div_ceil(tile.block_m as usize);
     let part = terms.div_ceil(splits).next_multiple_of(tile.block_k as usize);
     let phased = phases.map(|phases| PhasedBlocksLaunch {
         phases: phases.args(conv, &steps),
@@ -193,7 +194,7 @@ pub(in crate::conv) fn launch_of(
         ),
         gather: gather.args(conv, &steps),
         block: BlockArgsLaunch {
-            lines: lines as u32,
+            rows: rows as u32,
             terms: terms as u32,
             terms_a_part: part as u32,
             parts: splits as u32,
@@ -214,7 +215,7 @@ pub(in crate::conv) struct CubeWork {
     pub(in crate::conv) phase: Phase,
     pub(in crate::conv) group: u32,
     pub(in crate::conv) part: u32,
-    pub(in crate::conv) first_line: u32,
+    pub(in crate::conv) first_row: u32,
     pub(in crate::conv) first_column: u32,
     pub(in crate::conv) first_term: u32,
     pub(in crate::conv) end_term: u32,
@@ -224,7 +225,7 @@ pub(in crate::conv) struct CubeWork {
 
 /// The work of this cube.
 ///
-/// Cubes that run at the same time are neighbours along the columns first. They read the same lines, which are then
+/// Cubes that run at the same time are neighbours along the columns first. They read the same rows, which are then
 /// loaded from memory once for all columns, and are still in the cache for the next tap.
 #[cube]
 pub(in crate::conv) fn work_of(
@@ -235,16 +236,16 @@ pub(in crate::conv) fn work_of(
 ) -> CubeWork {
     let cube = CUBE_POS_Y * CUBE_COUNT_X + CUBE_POS_X;
     let (group, part) = block.parts.div_mod(CUBE_POS_Z);
-    let (phase, line_block, terms, terms_a_part) = if comptime!(product.phased) {
+    let (phase, row_block, terms, terms_a_part) = if comptime!(product.phased) {
         let phased = block.phased.as_ref().unwrap();
-        let (nth, line_block) = phased.blocks.div_mod(cube / CUBE_COUNT_Y);
+        let (nth, row_block) = phased.blocks.div_mod(cube / CUBE_COUNT_Y);
         let phase = phase(gather, &phased.phases, nth, product.gather);
         let own = &phase.gather;
         let taps = own.depth.taps_count * own.height.taps_count * own.width.taps_count;
         let terms = taps * own.inner_count;
         let part = block.parts.div(terms + phased.parts_count - 1);
         let blocks = (part + comptime!(tile.block_k - 1)) / comptime!(tile.block_k);
-        (phase, line_block, terms, blocks * comptime!(tile.block_k))
+        (phase, row_block, terms, blocks * comptime!(tile.block_k))
     } else {
         (only_phase(gather), cube / CUBE_COUNT_Y, block.terms, block.terms_a_part)
     };
@@ -259,7 +260,7 @@ pub(in crate::conv) fn work_of(
         phase,
         group,
         part,
-        first_line: line_block * comptime!(tile.block_m),
+        first_row: row_block * comptime!(tile.block_m),
         first_column: cube % CUBE_COUNT_Y * comptime!(tile.block_n),
         first_term,
         end_term,
@@ -281,31 +282,31 @@ pub(in crate::conv) fn has_piece(
     }
 }
 
-/// A line of `a`.
+/// A row of `a`. In a weight gradient it is a term of the gather, and a term is a row of it.
 #[cube]
-pub(in crate::conv) fn line_point(
+pub(in crate::conv) fn point_of_row(
     work: &CubeWork,
-    line: u32,
+    row: u32,
     #[comptime] product: Product,
 ) -> Point {
-    if comptime!(product.filter) {
-        term_point(&work.phase.gather, line, product.gather)
+    if comptime!(product.is_weight) {
+        term_point(&work.phase.gather, row, product.gather)
     } else {
-        row_point(&work.phase.gather, line, product.gather)
+        row_point(&work.phase.gather, row, product.gather)
     }
 }
 
-/// A line of `a` of this group, limited to the last line that can be loaded.
+/// A row of `a` of this group, limited to the last row that can be loaded.
 #[cube]
-pub(in crate::conv) fn loaded_line(
+pub(in crate::conv) fn loaded_row(
     block: &BlockArgs,
     work: &CubeWork,
-    line: u32,
+    row: u32,
     #[comptime] product: Product,
 ) -> Point {
     // A load is either entirely before the end or entirely past it.
-    let last = block.lines - comptime!(product.a.lines_a_load());
-    let point = line_point(work, min(work.first_line + line, last), product);
+    let last = block.rows - comptime!(product.a.lines_a_load());
+    let point = point_of_row(work, min(work.first_row + row, last), product);
     let point = with_offset(&work.phase.gather, &point, product.gather);
     Point {
         depth: point.depth,
@@ -340,7 +341,7 @@ pub(in crate::conv) fn loaded_term(
     } else {
         let there = first + term < work.end_term;
         let term = select(there, first + term, first);
-        let point = if comptime!(product.filter) {
+        let point = if comptime!(product.is_weight) {
             row_point(&work.phase.gather, term, product.gather)
         } else {
             term_point(&work.phase.gather, term, product.gather)
@@ -349,18 +350,18 @@ pub(in crate::conv) fn loaded_term(
     }
 }
 
-/// The elements of `a` that a line and a term read together.
+/// The elements of `a` that a row and a term read together.
 #[cube]
 pub(in crate::conv) fn load_a<S: Float, N: Size>(
     a: &[Vector<S, N>],
     work: &CubeWork,
-    line: &Point,
+    row: &Point,
     term: &Term,
     #[comptime] product: Product,
 ) -> Vector<S, N> {
-    let inside = reads_inside(&work.phase.gather, line, &term.point, product.gather);
+    let inside = reads_inside(&work.phase.gather, row, &term.point, product.gather);
     let there = if comptime!(product.one_tap) { inside } else { term.there && inside };
-    load_if(a, there, (line.a + term.point.a) / comptime!(product.a.lanes))
+    load_if(a, there, (row.a + term.point.a) / comptime!(product.a.lanes))
 }
 
 /// The elements of `b` that a term and a column read together.
@@ -380,7 +381,7 @@ pub(in crate::conv) fn load_b<S: Float, N: Size>(
     if comptime!(product.one_tap) { b[at as usize] } else { load_if(b, term.there, at) }
 }
 
-/// Stores 4 columns of a line, except those past the last column.
+/// Stores 4 columns of a row, except those past the last column.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
@@ -389,14 +390,14 @@ pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
     block: &BlockArgs,
     work: &CubeWork,
     sum: Vector<A, Const<4>>,
-    line: &Point,
+    row: &Point,
     column: u32,
     #[comptime] product: Product,
 ) {
-    let base = work.part * block.part_step + work.group * block.out_group + line.other;
+    let base = work.part * block.part_step + work.group * block.out_group + row.other;
     let first_channel = work.group * work.phase.gather.columns;
     let there =
-        if comptime!(product.phased) { has_result(&work.phase, line) } else { true.runtime() };
+        if comptime!(product.phased) { has_result(&work.phase, row) } else { true.runtime() };
     if comptime!(product.whole) {
         if there && column < work.phase.gather.columns {
             let at = (base + column) / QUAD;

@@ -33,8 +33,8 @@ pub(in crate::conv) struct Mainloop {
 /// The sizes of a problem, which do not depend on the tile.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::conv) struct Sizes {
-    /// The lines of a product, and the terms of its sums; in a strided data gradient those of the largest phase.
-    lines: usize,
+    /// The rows of a product, and the terms of its sums; in a strided data gradient those of the largest phase.
+    rows: usize,
     pub(in crate::conv) terms: usize,
     /// The most parts that a launch supports.
     pub(in crate::conv) most_splits: usize,
@@ -49,7 +49,7 @@ pub(in crate::conv) struct Sizes {
 impl Sizes {
     pub(in crate::conv) fn new(conv: &Convolution, request: Request) -> Self {
         let pass = request.pass;
-        let (lines, terms) = longest_product(conv, pass);
+        let (rows, terms) = longest_product(conv, pass);
         let (_, phases) = Gather::largest(conv, pass);
         let phases = phases.map_or(1, |phases| phases.count());
         let products = |gather: Gather| gather.rows(conv) as f64 * gather.terms(conv) as f64;
@@ -57,13 +57,13 @@ impl Sizes {
             1 => 1.0,
             _ => {
                 let all: f64 = Gather::all(conv, pass).map(products).sum();
-                all / (phases as f64 * lines as f64 * terms as f64).max(1.0)
+                all / (phases as f64 * rows as f64 * terms as f64).max(1.0)
             }
         };
         let (columns, groups, bytes) =
             (columns(conv, pass), conv.groups(), cost::bytes(conv, request));
         let most_splits = most_splits(conv, pass);
-        Self { lines, terms, most_splits, columns, groups, phases, share, bytes }
+        Self { rows, terms, most_splits, columns, groups, phases, share, bytes }
     }
 }
 
@@ -76,11 +76,11 @@ pub(in crate::conv) fn seconds(
     (units, splits): (u32, usize),
     device: &Capabilities,
 ) -> f64 {
-    let Sizes { lines, terms, columns, .. } = *sizes;
+    let Sizes { rows, terms, columns, .. } = *sizes;
     let multiprocessors = device.multiprocessor_count();
     let [m, n, k] = [tile.block_m, tile.block_n, tile.block_k].map(|block| block as usize);
-    let line_blocks = lines.div_ceil(m).saturating_mul(sizes.phases);
-    let tiles = line_blocks * columns.div_ceil(n) * sizes.groups * splits;
+    let row_blocks = rows.div_ceil(m).saturating_mul(sizes.phases);
+    let tiles = row_blocks * columns.div_ceil(n) * sizes.groups * splits;
     let most = tiles.div_ceil(multiprocessors);
     // With several tiles for each multiprocessor, phases with shorter sums take less time.
     let share = if most > 1 { sizes.share } else { 1.0 };
@@ -88,7 +88,7 @@ pub(in crate::conv) fn seconds(
 
     let speed = mainloop.products / multiprocessors as f64 / device.clock();
     let step = (m * n * k) as f64 / speed + mainloop.loads;
-    let scattered = if product.whole { 0 } else { m.min(lines) * n.min(columns) };
+    let scattered = if product.whole { 0 } else { m.min(rows) * n.min(columns) };
     let store = mainloop.store * (m * n) as f64 + mainloop.scattered * scattered as f64;
 
     let busy = most as f64 * (steps * step + store);

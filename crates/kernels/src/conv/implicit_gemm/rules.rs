@@ -5,19 +5,15 @@ use windowpane_geometry::{Convolution, Tile};
 use crate::conv::common::gather::{Gather, columns};
 use crate::conv::common::rules::MOST_CUBES;
 use crate::conv::common::split_k;
-use crate::conv::problem::{Pass, Request};
-use crate::device::Capabilities;
-use crate::error::{NotApplicable, PlanError, require};
+use crate::conv::problem::{Pass, Task};
+use crate::error::{NotApplicable, PlanError, ensure, require};
 
-/// The number of lines in the smallest block that a plan starts with.
-const LINES: usize = 64;
+/// The number of rows in the smallest block that a plan starts with.
+const ROWS: usize = 64;
 
 /// Whether a GPU can compute a problem as a matrix product.
-pub(in crate::conv) fn applies(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), NotApplicable> {
+pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+    let Task { conv, request, device } = task;
     // On a processor, barriers cost more than shared blocks save.
     require(device.cores.is_none(), "it is for GPUs")?;
     require(request.pass != Pass::Bias, "the gradient of the bias has no products")?;
@@ -26,38 +22,33 @@ pub(in crate::conv) fn applies(
     require(
         conv.groups() <= MOST_CUBES
             && columns(conv, request.pass) <= MOST_CUBES
-            && line_blocks(conv, request.pass, LINES) <= device.cubes as usize,
+            && row_blocks(conv, request.pass, ROWS) <= device.cubes as usize,
         "the product has more blocks than a launch has cubes",
     )
 }
 
-/// The number of blocks of `block` lines, in all phases of a data gradient.
-pub(in crate::conv) fn line_blocks(conv: &Convolution, pass: Pass, block: usize) -> usize {
+/// The number of blocks of `block` rows, in all phases of a data gradient.
+pub(in crate::conv) fn row_blocks(conv: &Convolution, pass: Pass, block: usize) -> usize {
     let (_, phases) = Gather::largest(conv, pass);
-    let (lines, _) = longest_product(conv, pass);
-    lines.div_ceil(block).saturating_mul(phases.map_or(1, |phases| phases.count()))
+    let (rows, _) = longest_product(conv, pass);
+    rows.div_ceil(block).saturating_mul(phases.map_or(1, |phases| phases.count()))
 }
 
-/// The lines of a product and the terms of its sums. A strided data gradient consists of several products; the result
+/// The rows of a product and the terms of its sums. A strided data gradient consists of several products; the result
 /// is for the one with the most terms.
 pub(in crate::conv) fn longest_product(conv: &Convolution, pass: Pass) -> (usize, usize) {
     let (product, _) = Gather::largest(conv, pass);
     let (rows, terms) = (product.rows(conv), product.terms(conv));
-    if pass == Pass::Filter { (terms, rows) } else { (rows, terms) }
+    if pass == Pass::Weight { (terms, rows) } else { (rows, terms) }
 }
 
-/// Rejects a tile that needs more blocks of lines than a launch can have cubes.
-pub(in crate::conv) fn check_cubes(
-    tile: &Tile,
-    conv: &Convolution,
-    pass: Pass,
-    device: &Capabilities,
-) -> Result<(), PlanError> {
-    let cubes = line_blocks(conv, pass, tile.block_m as usize);
-    match cubes <= device.cubes as usize {
-        true => Ok(()),
-        false => Err(PlanError::Cubes { cubes, limit: device.cubes }),
-    }
+/// Rejects a tile that needs more blocks of rows than a launch can have cubes.
+pub(in crate::conv) fn check_cubes(tile: &Tile, task: Task<'_>) -> Result<(), PlanError> {
+    let cubes = row_blocks(task.conv, task.request.pass, tile.block_m as usize);
+    ensure(
+        cubes <= task.device.cubes as usize,
+        PlanError::Cubes { cubes, limit: task.device.cubes },
+    )
 }
 
 /// The most parts that a launch supports.

@@ -1,14 +1,13 @@
 //! The search for the tile and the number of parts of its sums with the lowest estimated time, for the mainloops that
 //! stage blocks in shared memory (`simt` and `mma`).
 
-use windowpane_geometry::{Convolution, Tile};
+use windowpane_geometry::Tile;
 
 use super::blocks::Product;
 use super::cost::{self, Mainloop, Sizes};
 use super::rules::check_cubes;
 use crate::conv::common::split_k;
-use crate::conv::problem::Request;
-use crate::device::Capabilities;
+use crate::conv::problem::Task;
 
 /// The numbers of parts that are tried.
 const TRIED: [usize; 20] =
@@ -19,28 +18,20 @@ pub(in crate::conv) type Inputs = (Product, Mainloop, u32);
 
 /// The search on a device, by the inputs that a kernel gives for a tile.
 pub(in crate::conv) struct Search<'a, F: Fn(&Tile) -> Inputs> {
-    conv: &'a Convolution,
-    request: Request,
-    device: &'a Capabilities,
+    task: Task<'a>,
     sizes: Sizes,
     inputs: F,
 }
 
 impl<'a, F: Fn(&Tile) -> Inputs> Search<'a, F> {
-    pub(in crate::conv) fn new(
-        conv: &'a Convolution,
-        request: Request,
-        device: &'a Capabilities,
-        inputs: F,
-    ) -> Self {
-        Self { conv, request, device, sizes: Sizes::new(conv, request), inputs }
+    pub(in crate::conv) fn new(task: Task<'a>, inputs: F) -> Self {
+        Self { task, sizes: Sizes::new(task.conv, task.request), inputs }
     }
 
     /// The tile with the lowest estimate among those whose cubes a launch can count, each with the best number of parts
     /// for it.
     pub(in crate::conv) fn tile(&self, tiles: impl Iterator<Item = Tile>) -> Option<Tile> {
-        let fits =
-            |tile: &Tile| check_cubes(tile, self.conv, self.request.pass, self.device).is_ok();
+        let fits = |tile: &Tile| check_cubes(tile, self.task).is_ok();
         let estimated = tiles.filter(fits).map(|tile| (self.cheapest(&tile).0, tile));
         estimated.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, tile)| tile)
     }
@@ -53,19 +44,17 @@ impl<'a, F: Fn(&Tile) -> Inputs> Search<'a, F> {
     /// The estimated seconds of a launch.
     pub(in crate::conv) fn seconds(&self, tile: &Tile, splits: usize) -> f64 {
         let (product, mainloop, units) = (self.inputs)(tile);
-        cost::seconds(&self.sizes, tile, &product, mainloop, (units, splits), self.device)
+        cost::seconds(&self.sizes, tile, &product, mainloop, (units, splits), self.task.device)
     }
 
     /// The lowest estimate of a tile, with the time in which parts are added, and its number of parts.
     fn cheapest(&self, tile: &Tile) -> (f64, usize) {
-        let Self { conv, request, device, sizes, .. } = self;
+        let Self { task, sizes, .. } = self;
         let most = sizes.terms.div_ceil(tile.block_k as usize).min(sizes.most_splits);
         let (product, mainloop, units) = (self.inputs)(tile);
         let total = |splits: usize| {
-            let adding =
-                if splits > 1 { split_k::seconds(conv, *request, splits, device) } else { 0.0 };
-            let own = cost::seconds(sizes, tile, &product, mainloop, (units, splits), device);
-            (own + adding, splits)
+            let own = cost::seconds(sizes, tile, &product, mainloop, (units, splits), task.device);
+            (own + split_k::seconds(*task, splits), splits)
         };
         let tried = TRIED.into_iter().take_while(|splits| *splits == 1 || *splits <= most);
         tried.map(total).min_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap_or((0.0, 1))

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use windowpane_geometry::Tile;
 
 use super::blocks::{
-    BlockArgs, CubeWork, Factor, Product, has_piece, load_a, load_b, loaded_line, loaded_term,
+    BlockArgs, CubeWork, Factor, Product, has_piece, load_a, load_b, loaded_row, loaded_term,
 };
 use crate::conv::common::gather::Point;
 use crate::cube::registers::{Registers, zeros};
@@ -110,8 +110,8 @@ pub(in crate::conv) fn has_work(
 /// A unit's part of a block of both factors, in registers.
 #[derive(CubeType)]
 pub(in crate::conv) struct Loaded<S: Float, NA: Size, NB: Size> {
-    /// The lines of `a`, which are the same in every block of terms.
-    lines: Sequence<Point>,
+    /// The rows of `a`, which are the same in every block of terms.
+    rows: Sequence<Point>,
     pub(in crate::conv) a: Registers<S, NA>,
     pub(in crate::conv) b: Registers<S, NB>,
 }
@@ -123,19 +123,19 @@ impl<S: Float, NA: Size, NB: Size> Loaded<S, NA, NB> {
         work: &CubeWork,
         #[comptime] staging: Staging,
     ) -> Loaded<S, NA, NB> {
-        let mut lines = Sequence::<Point>::new();
+        let mut rows = Sequence::<Point>::new();
         let step = comptime!(staging.product.a.lines_a_load());
         #[unroll]
         for slot in 0..staging.slots(Factor::A) {
-            let (line, _) = piece(slot, Factor::A, staging);
+            let (row, _) = piece(slot, Factor::A, staging);
             #[unroll]
             for i in 0..staging.loads(Factor::A) {
-                lines.push(loaded_line(block, work, line + i * step, staging.product));
+                rows.push(loaded_row(block, work, row + i * step, staging.product));
             }
         }
         let a = zeros::<S, NA>(comptime!(staging.slots(Factor::A) * staging.loads(Factor::A)));
         let b = zeros::<S, NB>(comptime!(staging.slots(Factor::B) * staging.loads(Factor::B)));
-        Loaded::<S, NA, NB> { lines, a, b }
+        Loaded::<S, NA, NB> { rows, a, b }
     }
 
     /// Loads the block whose first term is `first`.
@@ -157,8 +157,8 @@ impl<S: Float, NA: Size, NB: Size> Loaded<S, NA, NB> {
                 #[unroll]
                 for i in 0..loads {
                     let index = comptime!((slot * loads + i) as usize);
-                    let line = self.lines.index(index);
-                    let value = load_a::<S, NA>(a, work, line, &term, staging.product);
+                    let row = self.rows.index(index);
+                    let value = load_a::<S, NA>(a, work, row, &term, staging.product);
                     self.a.index(index).store(value);
                 }
             }

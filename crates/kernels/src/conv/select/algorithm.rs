@@ -2,13 +2,12 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, Tiling};
+use windowpane_geometry::TileOverrides;
 
 use crate::conv::common::kernel::Kernel;
 use crate::conv::implicit_gemm::{mma, simt, wgmma};
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::{Pass, Task};
 use crate::conv::{cpu, depthwise, direct, grouped, grouped_mma};
-use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError};
 
 /// Declares the kernels, in the order in which they are listed: each has a configuration and a name.
@@ -78,46 +77,34 @@ kernels! {
 
 impl Algorithm {
     /// Whether the kernel can compute a problem on a device, and if not, why.
-    pub(super) fn applies(
-        self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), NotApplicable> {
+    pub(super) fn applies(self, task: Task<'_>) -> Result<(), NotApplicable> {
         // The bias gradient is a sum without products; it has a kernel of its own.
-        if request.pass == Pass::Bias && self != Self::Direct {
+        if task.request.pass == Pass::Bias && self != Self::Direct {
             return Err(NotApplicable("the gradient of the bias has no products"));
         }
         match self {
-            Self::Cpu => cpu::config::applies(conv, request, device),
-            Self::Depthwise => depthwise::config::applies(conv, request, device),
-            Self::Direct => direct::applies(request),
-            Self::Grouped => grouped::config::applies(conv, request, device),
-            Self::GroupedMma => grouped_mma::config::applies(conv, request, device),
-            Self::Mma => mma::config::applies(conv, request, device),
-            Self::Simt => simt::config::applies(conv, request, device),
-            Self::Wgmma => wgmma::config::applies(conv, request, device),
+            Self::Cpu => cpu::config::applies(task),
+            Self::Depthwise => depthwise::config::applies(task),
+            Self::Direct => direct::applies(task.request),
+            Self::Grouped => grouped::config::applies(task),
+            Self::GroupedMma => grouped_mma::config::applies(task),
+            Self::Mma => mma::config::applies(task),
+            Self::Simt => simt::config::applies(task),
+            Self::Wgmma => wgmma::config::applies(task),
         }
     }
 
     /// The best configuration for a problem and a device.
-    pub(super) fn config(
-        self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Option<Config> {
+    pub(super) fn config(self, task: Task<'_>) -> Option<Config> {
         Some(match self {
-            Self::Cpu => Config::Cpu(cpu::Config::new(conv, request, device)),
-            Self::Depthwise => Config::Depthwise(depthwise::Config::new(conv, request, device)),
+            Self::Cpu => Config::Cpu(cpu::Config::new(task)),
+            Self::Depthwise => Config::Depthwise(depthwise::Config::new(task)),
             Self::Direct => Config::Direct(direct::Config),
             Self::Grouped => Config::Grouped(grouped::Config::DEFAULT),
-            Self::GroupedMma => {
-                Config::GroupedMma(grouped_mma::Config::new(conv, request, device)?)
-            }
-            Self::Mma => Config::Mma(mma::Config::new(conv, request, device)?),
-            Self::Simt => Config::Simt(simt::Config::new(conv, request, device)?),
-            Self::Wgmma => Config::Wgmma(wgmma::Config::new(conv, request, device)?),
+            Self::GroupedMma => Config::GroupedMma(grouped_mma::Config::new(task)?),
+            Self::Mma => Config::Mma(mma::Config::new(task)?),
+            Self::Simt => Config::Simt(simt::Config::new(task)?),
+            Self::Wgmma => Config::Wgmma(wgmma::Config::new(task)?),
         })
     }
 }
@@ -130,19 +117,19 @@ impl fmt::Display for Algorithm {
 
 impl Config {
     /// The configuration with some numbers of its tile replaced.
-    pub(super) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
+    pub(super) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
         Ok(match self {
-            Self::Cpu(config) => Self::Cpu(config.over(tiling)?),
-            Self::Depthwise(config) => Self::Depthwise(config.over(tiling)?),
-            Self::Direct(_) if *tiling != Tiling::default() => {
+            Self::Cpu(config) => Self::Cpu(config.over(overrides)?),
+            Self::Depthwise(config) => Self::Depthwise(config.over(overrides)?),
+            Self::Direct(_) if *overrides != TileOverrides::default() => {
                 return Err(PlanError::Untiled { kernel: direct::NAME });
             }
             Self::Direct(config) => Self::Direct(config),
-            Self::Grouped(config) => Self::Grouped(config.over(tiling)?),
-            Self::GroupedMma(config) => Self::GroupedMma(config.over(tiling)?),
-            Self::Mma(config) => Self::Mma(config.over(tiling)),
-            Self::Simt(config) => Self::Simt(config.over(tiling)),
-            Self::Wgmma(config) => Self::Wgmma(config.over(tiling)?),
+            Self::Grouped(config) => Self::Grouped(config.over(overrides)?),
+            Self::GroupedMma(config) => Self::GroupedMma(config.over(overrides)?),
+            Self::Mma(config) => Self::Mma(config.over(overrides)),
+            Self::Simt(config) => Self::Simt(config.over(overrides)),
+            Self::Wgmma(config) => Self::Wgmma(config.over(overrides)?),
         })
     }
 }

@@ -3,7 +3,7 @@
 use windowpane_geometry::Convolution;
 
 use super::{Algorithm, Plan, PlanOptions, layouts};
-use crate::conv::problem::{Request, in_layout};
+use crate::conv::problem::{Request, Task, in_layout};
 use crate::device::Capabilities;
 use crate::error::{PlanError, Verdict};
 
@@ -16,22 +16,18 @@ pub fn explain(
     device: &Capabilities,
 ) -> Result<Vec<(Algorithm, Verdict)>, PlanError> {
     let chosen = Plan::new(conv, request, PlanOptions::default(), device)?.algorithm();
-    Ok(Algorithm::ALL.map(|kernel| (kernel, verdict(kernel, chosen, conv, request, device))).into())
+    let task = Task { conv, request, device };
+    Ok(Algorithm::ALL.map(|kernel| (kernel, verdict(kernel, chosen, task))).into())
 }
 
-fn verdict(
-    kernel: Algorithm,
-    chosen: Algorithm,
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Verdict {
+fn verdict(kernel: Algorithm, chosen: Algorithm, task: Task<'_>) -> Verdict {
+    let Task { conv, request, device } = task;
     let options = PlanOptions { algorithm: Some(kernel), ..PlanOptions::default() };
     // The reason in the last layout is about more than the layout.
     let mut reason = None;
     for layout in layouts(conv, options) {
         let read = in_layout(conv, request.pass, layout);
-        match kernel.applies(&read, request, device) {
+        match kernel.applies(Task { conv: &read, ..task }) {
             Err(found) => reason = Some(found),
             Ok(()) => {
                 reason = None;
@@ -43,6 +39,6 @@ fn verdict(
         return Verdict::DoesNotApply(reason);
     }
     let plan = Plan::new(conv, request, options, device);
-    let seconds = plan.map(|plan| plan.seconds(conv, request, device));
+    let seconds = plan.map(|plan| plan.seconds(task));
     Verdict::new(kernel == chosen, seconds)
 }

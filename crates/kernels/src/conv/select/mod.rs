@@ -5,16 +5,16 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, DType, Layout, Tile, Tiling};
+use windowpane_geometry::{Convolution, DType, Layout, Tile, TileOverrides};
 
 use super::bias;
 use super::common::arguments::Arguments;
 use super::common::{rules, split_k};
-use super::problem::{self, Pass, Request, in_layout, results};
+use super::problem::{self, Pass, Request, Task, in_layout, results};
 use super::transposes::Transposes;
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
-use crate::error::{NotApplicable, PlanError};
+use crate::error::{NotApplicable, PlanError, ensure};
 
 mod algorithm;
 mod explain;
@@ -35,7 +35,7 @@ pub struct PlanOptions {
     /// The layout that the kernel computes in.
     pub layout: Option<Layout>,
     /// Numbers of its tile.
-    pub tiling: Tiling,
+    pub tile: TileOverrides,
 }
 
 /// How a convolution will run.
@@ -66,19 +66,18 @@ impl Plan {
         options: PlanOptions,
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
-        problem::check(conv, request, device)?;
+        let task = Task { conv, request, device };
+        problem::check(task)?;
         let mut best: Option<(f64, Self)> = None;
         let mut refused: Option<(f64, PlanError)> = None;
-        for (algorithm, layout) in candidates(conv, request, options, device) {
-            let tiled = Self::of(algorithm, layout, conv, request, options.tiling, device);
+        for (algorithm, layout) in candidates(task, options) {
+            let tiled = Self::of(algorithm, layout, task, options.tile);
             match tiled {
-                Ok(plan) => keep_least(&mut best, plan.seconds(conv, request, device), plan),
+                Ok(plan) => keep_least(&mut best, plan.seconds(task), plan),
                 Err(error) => {
                     // The reason of the kernel that would be chosen without the requested tile.
-                    let any = Tiling::default();
-                    let untiled = Self::of(algorithm, layout, conv, request, any, device);
-                    let seconds =
-                        untiled.map_or(f64::MAX, |plan| plan.seconds(conv, request, device));
+                    let untiled = Self::of(algorithm, layout, task, TileOverrides::default());
+                    let seconds = untiled.map_or(f64::MAX, |plan| plan.seconds(task));
                     keep_least(&mut refused, seconds, error);
                 }
             }
@@ -86,19 +85,17 @@ impl Plan {
         match (best, refused) {
             (Some((_, plan)), _) => Ok(plan),
             (None, Some((_, error))) => Err(error),
-            (None, None) => Err(no_candidate(conv, request, options, device)),
+            (None, None) => Err(no_candidate(task, options)),
         }
     }
 
     /// The estimated seconds of the launch, with the transposes and with the addition of the parts of sums.
-    fn seconds(&self, conv: &Convolution, request: Request, device: &Capabilities) -> f64 {
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        let Task { conv, request, device } = task;
         let transposes = Transposes::new(conv, self.layout, request.pass);
-        let read = in_layout(conv, request.pass, self.layout);
-        let parts = match self.cuts() {
-            true => split_k::seconds(&read, request, self.splits, device),
-            false => 0.0,
-        };
-        let kernel = self.config.kernel().seconds(&read, request, self.splits, device);
+        let task = Task { conv: &in_layout(conv, request.pass, self.layout), ..task };
+        let parts = split_k::seconds(task, self.splits);
+        let kernel = self.config.kernel().seconds(task, self.splits);
         kernel + parts + transposes.seconds(request.dtype, device)
     }
 
@@ -106,27 +103,24 @@ impl Plan {
     fn of(
         algorithm: Algorithm,
         layout: Layout,
-        conv: &Convolution,
-        request: Request,
-        tiling: Tiling,
-        device: &Capabilities,
+        given: Task<'_>,
+        overrides: TileOverrides,
     ) -> Result<Self, PlanError> {
-        let given = conv;
-        let conv = &in_layout(given, request.pass, layout);
-        let config = algorithm.config(conv, request, device);
+        let task = Task { conv: &in_layout(given.conv, given.request.pass, layout), ..given };
+        let config = algorithm.config(task);
         let none = NotApplicable("none of its tiles fits this device");
         let config = config.ok_or(none.by(algorithm.name()))?;
-        let config = config.over(&tiling)?;
+        let config = config.over(&overrides)?;
         let kernel = config.kernel();
-        kernel.check(conv, request, device)?;
+        kernel.check(task)?;
         let plan = Self {
             config,
             layout,
-            units: kernel.units(conv, request, device),
-            contiguous: device.cores.is_some(),
-            splits: kernel.splits(conv, request, device),
+            units: kernel.units(task),
+            contiguous: task.device.cores.is_some(),
+            splits: kernel.splits(task),
         };
-        plan.check_counts(given, request, device)?;
+        plan.check_counts(given)?;
         Ok(plan)
     }
 
@@ -148,40 +142,32 @@ impl Plan {
         request: Request,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        problem::check(conv, request, device)?;
-        let given = conv;
-        let conv = &in_layout(given, request.pass, self.layout);
+        let given = Task { conv, request, device };
+        problem::check(given)?;
+        let task = Task { conv: &in_layout(conv, request.pass, self.layout), ..given };
         let algorithm = self.algorithm();
-        let refused = algorithm.applies(conv, request, device);
+        let refused = algorithm.applies(task);
         refused.map_err(|reason| reason.by(algorithm.name()))?;
         let kernel = self.config.kernel();
-        kernel.check(conv, request, device)?;
-        let units = kernel.units(conv, request, device);
-        if kernel.fixes_units() && self.units != units {
-            return Err(PlanError::UnitsOfTile { units: self.units, expected: units });
-        }
-        self.check_counts(given, request, device)
+        kernel.check(task)?;
+        let units = kernel.units(task);
+        let fits = !kernel.fixes_units() || self.units == units;
+        ensure(fits, PlanError::UnitsOfTile { units: self.units, expected: units })?;
+        self.check_counts(given)
     }
 
     /// Rejects units, parts and memory that the device does not have.
-    fn check_counts(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
+    fn check_counts(&self, task: Task<'_>) -> Result<(), PlanError> {
+        let Task { conv, request, device } = task;
         rules::check_units(self.units, device)?;
         let read = in_layout(conv, request.pass, self.layout);
-        let most = self.config.kernel().most_splits(&read, request, device);
-        if self.splits == 0 || self.splits > most {
-            return Err(PlanError::Splits { splits: self.splits, most });
-        }
+        let most = self.config.kernel().most_splits(Task { conv: &read, ..task });
+        let splits = self.splits;
+        ensure((1..=most).contains(&splits), PlanError::Splits { splits, most })?;
         // A transposed tensor is as large as the original, whose size was checked.
         let bytes = self.kernels_workspace(conv, request) as u64;
-        if bytes > device.buffer_bytes {
-            return Err(PlanError::Workspace { bytes, limit: device.buffer_bytes });
-        }
-        Ok(())
+        let limit = device.buffer_bytes;
+        ensure(bytes <= limit, PlanError::Workspace { bytes, limit })
     }
 
     /// The bytes of device memory that the launch needs besides its tensors. If a residual must be transposed, the
@@ -219,7 +205,7 @@ impl Plan {
 
     /// Launches the kernel on tensors that have been checked.
     pub(super) fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        match arguments.request.pass {
+        match arguments.task.request.pass {
             Pass::Bias => {
                 bias::launch(arguments);
                 Ok(())
@@ -238,42 +224,33 @@ impl fmt::Display for Plan {
 }
 
 /// The kernels that can compute a problem and that the options allow, with each layout that they can compute in.
-fn candidates(
-    conv: &Convolution,
-    request: Request,
-    options: PlanOptions,
-    device: &Capabilities,
-) -> impl Iterator<Item = (Algorithm, Layout)> {
+fn candidates(task: Task<'_>, options: PlanOptions) -> impl Iterator<Item = (Algorithm, Layout)> {
     let is_allowed =
         move |algorithm: &Algorithm| options.algorithm.is_none_or(|own| own == *algorithm);
     // The direct kernel has no tile, so it cannot have a requested one.
     let has_tile = move |algorithm: &Algorithm| {
-        *algorithm != Algorithm::Direct || options.tiling == Tiling::default()
+        *algorithm != Algorithm::Direct || options.tile == TileOverrides::default()
     };
     let allowed =
         Algorithm::ALL.into_iter().filter(move |kernel| is_allowed(kernel) && has_tile(kernel));
     allowed.flat_map(move |algorithm| {
         let applies = move |layout: &Layout| {
-            let conv = in_layout(conv, request.pass, *layout);
-            algorithm.applies(&conv, request, device).is_ok()
+            let conv = in_layout(task.conv, task.request.pass, *layout);
+            algorithm.applies(Task { conv: &conv, ..task }).is_ok()
         };
-        layouts(conv, options).filter(applies).map(move |layout| (algorithm, layout))
+        layouts(task.conv, options).filter(applies).map(move |layout| (algorithm, layout))
     })
 }
 
 /// Why no kernel can compute a problem with these options.
-fn no_candidate(
-    conv: &Convolution,
-    request: Request,
-    options: PlanOptions,
-    device: &Capabilities,
-) -> PlanError {
-    let tiled = options.tiling != Tiling::default();
+fn no_candidate(task: Task<'_>, options: PlanOptions) -> PlanError {
+    let Task { conv, request, .. } = task;
+    let tiled = options.tile != TileOverrides::default();
     match options.algorithm {
         Some(Algorithm::Direct) if tiled => PlanError::Untiled { kernel: Algorithm::Direct.name() },
         Some(algorithm) => {
             let conv = options.layout.map_or(*conv, |layout| in_layout(conv, request.pass, layout));
-            let refused = algorithm.applies(&conv, request, device).err();
+            let refused = algorithm.applies(Task { conv: &conv, ..task }).err();
             refused.unwrap_or(NotApplicable("no tensor has this layout")).by(algorithm.name())
         }
         None if tiled => PlanError::NoTiledKernel,

@@ -29,7 +29,7 @@ impl Record {
         let pass = match self.text("pass") {
             "fwd" => Pass::Forward,
             "data" => Pass::Data,
-            _ => Pass::Filter,
+            _ => Pass::Weight,
         };
         Request { pass, dtype: self.dtype(), precision: Precision::Strict }
     }
@@ -68,11 +68,11 @@ fn regrets(tiles: &str, algorithm: Algorithm, device: &Capabilities) -> Vec<f64>
         let seconds = |tile: &str| {
             let options = PlanOptions {
                 algorithm: Some(algorithm),
-                tiling: tile.parse().expect("a tile"),
+                tile: tile.parse().expect("a tile"),
                 ..PlanOptions::default()
             };
             let plan = Plan::new(&conv, request, options, device).ok()?;
-            Some(plan.seconds(&conv, request, device))
+            Some(plan.seconds(Task { conv: &conv, request, device }))
         };
         // Beside resident columns, which are newer than the times, fewer stages fit than some of the tiles had.
         let chosen = layer.times().filter_map(|(tile, _)| Some((seconds(tile)?, tile)));

@@ -37,7 +37,7 @@ impl Plan {
     ) -> Vec<Self> {
         let tiles = self.tile().into_iter().flat_map(steps).filter_map(|tile| {
             let (algorithm, layout) = (Some(self.algorithm()), Some(self.layout));
-            let options = PlanOptions { algorithm, layout, tiling: tile.into() };
+            let options = PlanOptions { algorithm, layout, tile: tile.into() };
             Self::new(conv, request, options, device).ok()
         });
         let splits = [self.splits * 2, self.splits / 2].map(|splits| Self { splits, ..*self });
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn neighbours_can_run_and_are_a_step_away() {
         let (conv, device) = (conv(8, 64, 128, 1), GPU);
-        for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+        for pass in [Pass::Forward, Pass::Data, Pass::Weight] {
             let request = Request { pass, dtype: DType::F32, precision: Precision::Strict };
             let plan = Plan::new(&conv, request, PlanOptions::default(), &device).expect("a plan");
             let near = plan.neighbours(&conv, request, &device);

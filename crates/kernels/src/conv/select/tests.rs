@@ -78,7 +78,7 @@ fn what_is_planned_can_run() {
     {
         for batch in [1, 8, 512] {
             let conv = conv(batch, channels, filters, groups);
-            for pass in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias] {
+            for pass in [Pass::Forward, Pass::Data, Pass::Weight, Pass::Bias] {
                 for request in [F32, BF16, Request { dtype: DType::F64, ..F32 }, TF32] {
                     let small = Capabilities { shared_bytes: 16384, ..GPU };
                     for device in [GPU, LARGE, PLAIN, PROCESSOR, HOPPER, small] {
@@ -101,7 +101,7 @@ fn what_is_planned_can_run() {
 #[test]
 fn a_tile_does_not_depend_on_a_large_batch() {
     for request in [F32, BF16] {
-        for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+        for pass in [Pass::Forward, Pass::Data, Pass::Weight] {
             for device in [GPU, LARGE, PROCESSOR] {
                 for (channels, filters) in [(48, 80), (256, 512)] {
                     let request = Request { pass, ..request };
@@ -188,7 +188,7 @@ fn blocks_of_matrix_units_are_as_large_as_they_can_be() {
 fn an_impossible_tile_is_refused_by_its_limit() {
     let conv = conv(8, 64, 128, 1);
     let refused = |text: &str, request: Request, device: &Capabilities| {
-        let options = PlanOptions { tiling: text.parse().unwrap(), ..PlanOptions::default() };
+        let options = PlanOptions { tile: text.parse().unwrap(), ..PlanOptions::default() };
         Plan::new(&conv, request, options, device).unwrap_err().to_string()
     };
     for request in [F32, BF16, TF32] {
@@ -210,7 +210,7 @@ fn an_impossible_tile_is_refused_by_its_limit() {
     // Numbers that follow from others need not be requested.
     let rows = |text: &str| {
         let options = PlanOptions {
-            tiling: text.parse().unwrap(),
+            tile: text.parse().unwrap(),
             algorithm: Some(Algorithm::Cpu),
             layout: None,
         };
@@ -222,7 +222,7 @@ fn an_impossible_tile_is_refused_by_its_limit() {
     // The error names the quantity that a number must divide.
     let bands = |text: &str| {
         let algorithm = Some(Algorithm::GroupedMma);
-        let options = PlanOptions { tiling: text.parse().unwrap(), algorithm, layout: None };
+        let options = PlanOptions { tile: text.parse().unwrap(), algorithm, layout: None };
         Plan::new(&self::conv(8, 96, 96, 24), BF16, options, &GPU).unwrap_err().to_string()
     };
     assert!(bands("ratio_n=3").contains("ratio_n=3 was requested, which does not divide"));
@@ -235,24 +235,24 @@ fn an_impossible_tile_is_refused_by_its_limit() {
 /// A search may halve a number of the tile to zero.
 #[test]
 fn a_tile_of_nothing_is_refused_by_every_kernel() {
-    let (conv, none, all) = (conv(8, 64, 128, 1), Some(0), Tiling::default());
-    let tilings = [
-        Tiling { block_m: none, ..all },
-        Tiling { block_n: none, ..all },
-        Tiling { block_k: none, ..all },
-        Tiling { ratio_m: none, ..all },
-        Tiling { ratio_n: none, ..all },
-        Tiling { stages: none, ..all },
+    let (conv, none, all) = (conv(8, 64, 128, 1), Some(0), TileOverrides::default());
+    let tiles = [
+        TileOverrides { block_m: none, ..all },
+        TileOverrides { block_n: none, ..all },
+        TileOverrides { block_k: none, ..all },
+        TileOverrides { ratio_m: none, ..all },
+        TileOverrides { ratio_n: none, ..all },
+        TileOverrides { stages: none, ..all },
     ];
-    for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+    for pass in [Pass::Forward, Pass::Data, Pass::Weight] {
         for (device, algorithm) in [GPU, PROCESSOR, HOPPER]
             .into_iter()
             .flat_map(|device| Algorithm::ALL.map(|algorithm| (device, algorithm)))
         {
-            for tiling in tilings {
-                let options = PlanOptions { algorithm: Some(algorithm), tiling, layout: None };
+            for tile in tiles {
+                let options = PlanOptions { algorithm: Some(algorithm), tile, layout: None };
                 let plan = Plan::new(&conv, Request { pass, ..BF16 }, options, &device);
-                assert!(plan.is_err(), "{pass} {algorithm} {tiling:?}: {plan:?}");
+                assert!(plan.is_err(), "{pass} {algorithm} {tile:?}: {plan:?}");
             }
         }
     }
@@ -290,9 +290,9 @@ fn channels_first(conv: Convolution) -> Convolution {
 fn channels_first_tensors_are_transposed_where_it_pays() {
     let large = channels_first(conv(128, 64, 64, 1));
     let elements = large.input().elements() + large.output().elements();
-    for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+    for pass in [Pass::Forward, Pass::Data, Pass::Weight] {
         for request in [BF16, F32, TF32].map(|request| Request { pass, ..request }) {
-            if pass == Pass::Filter && request.precision == Precision::Tf32 {
+            if pass == Pass::Weight && request.precision == Precision::Tf32 {
                 continue;
             }
             let chosen = plan(&large, request, &HOPPER).unwrap();
@@ -300,11 +300,11 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
             assert_eq!(found, (Algorithm::Wgmma, Layout::ChannelsLast), "{request:?}");
             assert_eq!(chosen.check(&large, request, &HOPPER), Ok(()));
             // Both tensors once more, in addition to the kernel's own memory, and a result in the filters' own layout.
-            let result = if pass == Pass::Filter { large.filter().elements() } else { 0 };
+            let result = if pass == Pass::Weight { large.filter().elements() } else { 0 };
             let read = large.with_layouts(
                 Layout::ChannelsLast,
                 match pass {
-                    Pass::Filter => FilterLayout::Fhwc,
+                    Pass::Weight => FilterLayout::Fhwc,
                     _ => FilterLayout::Fchw,
                 },
             );
@@ -327,7 +327,7 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
         let request = Request { pass, ..BF16 };
         // The weight gradient of a depthwise convolution is only computed with channels last.
         let not_filter = match pass {
-            Pass::Filter => Layout::ChannelsLast,
+            Pass::Weight => Layout::ChannelsLast,
             _ => Layout::ChannelsFirst,
         };
         for (conv, device, layout) in [
@@ -342,9 +342,9 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
     let bias = Request { pass: Pass::Bias, ..BF16 };
     assert_eq!(plan(&large, bias, &HOPPER).unwrap().layout, Layout::ChannelsFirst);
     // A tile that only another kernel supports selects that kernel.
-    let tiling = Tiling { block_k: Some(32), ..Tiling::default() };
+    let tile = TileOverrides { block_k: Some(32), ..TileOverrides::default() };
     let tiled =
-        Plan::new(&large, BF16, PlanOptions { tiling, ..PlanOptions::default() }, &HOPPER).unwrap();
+        Plan::new(&large, BF16, PlanOptions { tile, ..PlanOptions::default() }, &HOPPER).unwrap();
     assert_eq!(tiled.algorithm(), Algorithm::Mma);
     // A search tries both layouts.
     let tried = Plan::beginnings(&large, F32, &PROCESSOR);
@@ -370,8 +370,8 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
 
 /// The weight gradient is multiplied in 16-bit parts, where its shortest sums are long enough and there is enough work.
 #[test]
-fn wgmma_computes_filter_gradients_where_repacking_pays() {
-    let filter = Request { pass: Pass::Filter, ..F32 };
+fn wgmma_computes_weight_gradients_where_repacking_pays() {
+    let filter = Request { pass: Pass::Weight, ..F32 };
     let large = conv(128, 64, 64, 1);
     let chosen = plan(&large, filter, &HOPPER).unwrap();
     assert_eq!(chosen.algorithm(), Algorithm::Wgmma);
@@ -424,13 +424,13 @@ fn wgmma_copies_start_at_whole_chunks() {
             [(96, 1, 1), (32, 2, 2), (32, 4, 4), (16, 8, 4), (16, 4, 8), (4, 20, 20), (2, 64, 4)]
         {
             let conv = grouped(groups, channels, filters, layout);
-            assert!(can(&conv, Pass::Filter, BF16), "{groups} × {channels}, {filters}");
-            assert!(!can(&conv, Pass::Filter, F32), "{groups} × {channels}, {filters}");
-            let plan = plan(&conv, Request { pass: Pass::Filter, ..F32 }, &HOPPER);
+            assert!(can(&conv, Pass::Weight, BF16), "{groups} × {channels}, {filters}");
+            assert!(!can(&conv, Pass::Weight, F32), "{groups} × {channels}, {filters}");
+            let plan = plan(&conv, Request { pass: Pass::Weight, ..F32 }, &HOPPER);
             assert_ne!(plan.unwrap().algorithm(), Algorithm::Wgmma);
         }
         for (groups, channels) in [(16, 8), (4, 24), (2, 112)] {
-            assert!(can(&grouped(groups, channels, channels, layout), Pass::Filter, BF16));
+            assert!(can(&grouped(groups, channels, channels, layout), Pass::Weight, BF16));
         }
         // Filters of a group that start inside a chunk are packed; others are not.
         let packs = |filters| {
@@ -445,7 +445,7 @@ fn wgmma_copies_start_at_whole_chunks() {
 
 #[test]
 fn long_sums_are_cut_and_short_ones_are_not() {
-    let filter = Request { pass: Pass::Filter, ..F32 };
+    let filter = Request { pass: Pass::Weight, ..F32 };
     assert!(plan(&conv(128, 64, 64, 1), filter, &GPU).unwrap().splits > 8);
     assert_eq!(
         plan(&conv(1, 4, 4, 1), Request { pass: Pass::Data, ..F32 }, &GPU).unwrap().splits,
@@ -523,14 +523,14 @@ fn tf32_is_of_f32_and_of_matrix_units() {
 #[test]
 fn any_numbers_are_checked() {
     const NUMBERS: [u32; 11] = [0, 1, 2, 3, 4, 16, 64, 256, 65_536, 1 << 31, u32::MAX];
-    let numbers: [fn(&mut Tiling) -> &mut Option<u32>; 7] = [
-        |tiling| &mut tiling.block_m,
-        |tiling| &mut tiling.block_n,
-        |tiling| &mut tiling.block_k,
-        |tiling| &mut tiling.ratio_m,
-        |tiling| &mut tiling.ratio_n,
-        |tiling| &mut tiling.elems_per_thread,
-        |tiling| &mut tiling.stages,
+    let numbers: [fn(&mut TileOverrides) -> &mut Option<u32>; 7] = [
+        |overrides| &mut overrides.block_m,
+        |overrides| &mut overrides.block_n,
+        |overrides| &mut overrides.block_k,
+        |overrides| &mut overrides.ratio_m,
+        |overrides| &mut overrides.ratio_n,
+        |overrides| &mut overrides.elems_per_thread,
+        |overrides| &mut overrides.stages,
     ];
     let (mut checked, mut accepted) = (0, 0);
     let mut check = |plan: &Plan, conv: &Convolution, request, device: &Capabilities| {
@@ -542,7 +542,7 @@ fn any_numbers_are_checked() {
     };
     for conv in [conv(2, 64, 64, 1), conv(2, 64, 64, 64), conv(2, 64, 64, 16), conv(1, 3, 5, 1)] {
         for device in [GPU, HOPPER, PLAIN, PROCESSOR] {
-            for pass in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias] {
+            for pass in [Pass::Forward, Pass::Data, Pass::Weight, Pass::Bias] {
                 for (algorithm, request) in
                     Algorithm::ALL.iter().zip([F32, BF16, TF32].iter().cycle())
                 {
@@ -556,8 +556,8 @@ fn any_numbers_are_checked() {
                         for (i, first) in numbers.iter().enumerate() {
                             for second in &numbers[i..] {
                                 let mut options = options;
-                                *first(&mut options.tiling) = Some(n);
-                                *second(&mut options.tiling) = Some(m);
+                                *first(&mut options.tile) = Some(n);
+                                *second(&mut options.tile) = Some(m);
                                 if let Ok(plan) = Plan::new(&conv, request, options, &device) {
                                     check(&plan, &conv, request, &device);
                                     check(&Plan { splits, ..plan }, &conv, request, &device);
@@ -592,13 +592,13 @@ fn any_problem_has_an_estimate() {
                 let conv =
                     Convolution::new(input, filter, &window, groups, layout, FilterLayout::Fhwc);
                 let Ok(conv) = conv else { continue };
-                for pass in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias] {
+                for pass in [Pass::Forward, Pass::Data, Pass::Weight, Pass::Bias] {
                     for (request, device) in [F32, BF16].into_iter().flat_map(|request| {
                         [HOPPER, PLAIN, PROCESSOR].map(|device| (request, device))
                     }) {
                         let request = Request { pass, ..request };
                         let Ok(plan) = plan(&conv, request, &device) else { continue };
-                        let seconds = plan.seconds(&conv, request, &device);
+                        let seconds = plan.seconds(Task { conv: &conv, request, device: &device });
                         assert!(seconds.is_finite() && seconds > 0.0, "{seconds}: {plan:?}");
                         planned += 1;
                     }
@@ -658,7 +658,7 @@ fn known_devices_have_plans_within_their_limits() {
         {
             for batch in [1, 32] {
                 let conv = conv(batch, channels, filters, groups);
-                for (pass, request) in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias]
+                for (pass, request) in [Pass::Forward, Pass::Data, Pass::Weight, Pass::Bias]
                     .into_iter()
                     .flat_map(|pass| [F32, BF16].map(|request| (pass, Request { pass, ..request })))
                 {

@@ -31,7 +31,7 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use crate::device::Capabilities;
-use crate::error::{PlanError, only_if};
+use crate::error::{PlanError, ensure, only_if};
 use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
 use crate::pool::common::{Buffers, Kernel, Settings, Task, Tensor, optional, widest_divisor};
 use crate::pool::problem::{Problem, check_workspace};
@@ -111,9 +111,8 @@ impl Kernel for Config {
             || (settings.along_width && team == 1 && parts == 1 && planes <= units as usize)
                 && planes.saturating_mul(taps) <= room;
         let halves = team.is_power_of_two() && team <= units;
-        if !fits || !halves || !(1..=MOST_PARTS).contains(&parts) {
-            return Err(PlanError::Teams { team, units, parts, limit: MOST_PARTS });
-        }
+        let fits = fits && halves && (1..=MOST_PARTS).contains(&parts);
+        ensure(fits, PlanError::Teams { team, units, parts, limit: MOST_PARTS })?;
         let written = parts.saturating_mul(task.outputs());
         check_workspace(written, workspace(task, parts), device)?;
         let bytes = match planes {

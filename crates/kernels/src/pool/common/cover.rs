@@ -77,7 +77,7 @@ fn most_windows_over(axis: &Axis) -> usize {
 
 /// The position of an input, and which windows may have read it.
 #[derive(CubeType)]
-pub(crate) struct Site {
+pub(crate) struct InputSite {
     pub(crate) sample: u32,
     /// The vector within the pixel.
     pub(crate) lane: u32,
@@ -119,14 +119,14 @@ fn cover_of(axis: &AxisArgs, args: &CoverArgs, x: u32, #[comptime] form: AxisFor
 }
 
 #[cube]
-pub(crate) fn site_of(args: &GatherArgs, vector: u32, #[comptime] form: WindowForm) -> Site {
+pub(crate) fn site_of(args: &GatherArgs, vector: u32, #[comptime] form: WindowForm) -> InputSite {
     let problem = &args.problem;
     let (pixel, lane) =
         if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
     let (row, w) = args.width.input.div_mod(pixel);
     let (sample, d, h) = split_row(row, &args.depth.input, &args.height.input, form.rank);
     let plane = problem.depth.input * problem.height.input * problem.width.input;
-    Site {
+    InputSite {
         sample,
         lane,
         position: pixel as i32 - sample as i32 * plane,
@@ -153,7 +153,7 @@ pub(crate) struct Window {
 #[cube]
 pub(crate) fn window_at(
     args: &GatherArgs,
-    site: &Site,
+    site: &InputSite,
     od: i32,
     oh: i32,
     ow: i32,

@@ -4,7 +4,7 @@ use windowpane_geometry::{DType, Extremum, Pooling};
 
 use crate::cube::convert::{ExtremumForm, accumulator};
 use crate::device::Capabilities;
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
 use crate::pool::common::{UNROLLED_TAPS, widest_divisor, widest_load};
 use crate::pool::problem::{Output, Problem, Reduction, pixel_channels};
 
@@ -116,26 +116,19 @@ impl Settings {
         kernel: &'static str,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        if self.units == 0 || self.units > device.units_per_cube {
-            return Err(PlanError::Units { units: self.units, limit: device.units_per_cube });
-        }
+        let (units, limit) = (self.units, device.units_per_cube);
+        ensure((1..=limit).contains(&units), PlanError::Units { units, limit })?;
         let made = |settings: &Self| (settings.dtype, settings.accumulator, settings.extremum);
-        if made(self) != made(own) {
-            return Err(PlanError::Foreign);
-        }
-        if self.along_width != own.along_width {
-            return Err(PlanError::Fixed { name: "along_width", kernel });
-        }
-        Ok(())
+        ensure(made(self) == made(own), PlanError::Foreign)?;
+        let fixed = PlanError::Fixed { name: "along_width", kernel };
+        ensure(self.along_width == own.along_width, fixed)
     }
 }
 
 /// Refuses empty strips, and strips longer than kernels support.
 pub(crate) fn check_strip(strip: usize) -> Result<(), PlanError> {
-    if (1..=LONGEST_STRIP).contains(&strip) {
-        return Ok(());
-    }
-    Err(PlanError::Strip { strip, limit: LONGEST_STRIP })
+    let limit = LONGEST_STRIP;
+    ensure((1..=limit).contains(&strip), PlanError::Strip { strip, limit })
 }
 
 /// Whether the loops over the taps are unrolled: only for few taps, and not for an adaptive window, whose size follows

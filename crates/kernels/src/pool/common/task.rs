@@ -7,7 +7,7 @@ use windowpane_geometry::{AXES, Axis, DType, Pooling};
 use crate::cube::convert::{Widening, elem};
 use crate::cube::unit;
 use crate::device::Capabilities;
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
 use crate::pool::common::{Settings, divides_windows, lanes_along_width, widest_load};
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
@@ -168,9 +168,7 @@ impl<'a> Task<'a> {
     pub(crate) fn check_lanes_of(&self, neighbours: usize) -> Result<(), PlanError> {
         let (lanes, widest) = (self.lanes(), self.widest());
         let divides = lanes.is_power_of_two() && neighbours.is_multiple_of(lanes);
-        if !divides || neighbours == 0 || lanes > widest {
-            return Err(PlanError::Lanes { lanes, neighbours, widest });
-        }
-        Ok(())
+        let fits = divides && neighbours > 0 && lanes <= widest;
+        ensure(fits, PlanError::Lanes { lanes, neighbours, widest })
     }
 }

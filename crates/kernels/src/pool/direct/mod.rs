@@ -13,7 +13,7 @@
 mod kernel;
 
 use crate::device::Capabilities;
-use crate::error::{PlanError, only_if};
+use crate::error::{PlanError, ensure, only_if};
 use crate::pool::common::window::{WindowForm, problem_args};
 use crate::pool::common::{
     Buffers, Kernel, MOST_UNROLLED_TAPS, Settings, Task, no_config, optional,
@@ -50,10 +50,8 @@ impl Kernel for Config {
     fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
         task.check_lanes()?;
         let taps = task.taps();
-        if task.settings.unrolled && taps > MOST_UNROLLED_TAPS {
-            return Err(PlanError::Unrolled { taps, limit: MOST_UNROLLED_TAPS });
-        }
-        Ok(())
+        let fits = !task.settings.unrolled || taps <= MOST_UNROLLED_TAPS;
+        ensure(fits, PlanError::Unrolled { taps, limit: MOST_UNROLLED_TAPS })
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {

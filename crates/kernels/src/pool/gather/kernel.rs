@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use crate::cube::convert::round;
 use crate::cube::unit::unit_position;
-use crate::pool::common::cover::{GatherArgs, GatherForm, Site, site_of, window_at};
+use crate::pool::common::cover::{GatherArgs, GatherForm, InputSite, site_of, window_at};
 use crate::pool::common::window::{counted_at, index_of};
 
 #[cube(launch_unchecked)]
@@ -65,7 +65,7 @@ fn share<S: Float, A: Float, N: Size>(
     dy: &[Vector<S, N>],
     winners: &ComptimeOption<Box<[Vector<i32, N>]>>,
     args: &GatherArgs,
-    site: &Site,
+    site: &InputSite,
     index: Vector<i32, N>,
     od: i32,
     oh: i32,

@@ -27,8 +27,9 @@ fn the_choice_is_nearly_always_the_fastest() {
     let is_pooling = |record: &Record| record.text("kind").ends_with("pool");
     let poolings: Vec<_> = H200.lines().map(Record::parse).filter(is_pooling).collect();
     check_choices(poolings.iter().map(|record| {
-        let plan = if record.text("pass") == "bwd" { Plan::gradient } else { Plan::new };
-        let plan = plan(&record.pooling(), record.reduction(), record.dtype(), device);
+        let (pooling, gradient) = (record.pooling(), record.text("pass") == "bwd");
+        let problem = Problem::new(&pooling, record.reduction(), record.dtype());
+        let plan = Plan::new(Problem { gradient, ..problem }, device);
         (record, plan.expect("a plan").algorithm().name())
     }));
 }

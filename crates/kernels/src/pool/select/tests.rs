@@ -54,7 +54,10 @@ fn with(mut plan: Plan, change: impl FnOnce(&mut Settings)) -> Plan {
 
 fn lanes(channels: usize, layout: Layout, dtype: DType, device: &Capabilities) -> usize {
     let max = Reduction::max(Output::Values);
-    Plan::new(&pooling(1, channels, layout), max, dtype, device).unwrap().settings.lanes
+    Plan::new(Problem::new(&pooling(1, channels, layout), max, dtype), device)
+        .unwrap()
+        .settings
+        .lanes
 }
 
 #[test]
@@ -76,8 +79,9 @@ fn strips_read_and_write_in_lanes_of_their_own() {
         let shape = Shape::new(2, 3, Extents::from([extent; 2])).unwrap();
         let window = Window::new([kernel; 2]).stride([2; 2]).padding([padding; 2]);
         let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
-        let plan = Plan::with(Algorithm::RegisterTile, &pooling, max, dtype, device).unwrap();
-        assert_eq!(plan.check(&pooling, max, dtype, device), Ok(()));
+        let plan = Plan::with(Algorithm::RegisterTile, Problem::new(&pooling, max, dtype), device)
+            .unwrap();
+        assert_eq!(plan.check(Problem::new(&pooling, max, dtype), device), Ok(()));
         let problem = Problem { pooling: &pooling, reduction: max, dtype, gradient: false };
         (plan.settings.lanes, reads(plan.task(problem, device).unwrap()))
     };
@@ -100,9 +104,12 @@ fn a_unit_moves_down_some_rows_and_no_more_than_plans_may_have() {
     let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
     let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
     let (mean, dtype) = (Reduction::Average(Divisor::Valid), DType::BF16);
-    let plan = Plan::gradient_with(Algorithm::Stencil, &pooling, mean, dtype, &GPU).unwrap();
+    let plan = Plan::with(Algorithm::Stencil, Problem::new(&pooling, mean, dtype).backward(), &GPU)
+        .unwrap();
     assert_eq!(check_backward(&plan, &pooling, mean, dtype, &GPU), Ok(()));
-    let blocks = Plan::gradient_with(Algorithm::RegisterTile, &pooling, mean, dtype, &GPU).unwrap();
+    let blocks =
+        Plan::with(Algorithm::RegisterTile, Problem::new(&pooling, mean, dtype).backward(), &GPU)
+            .unwrap();
     assert_eq!(check_backward(&blocks, &pooling, mean, dtype, &GPU), Ok(()));
     for plan in [plan, blocks] {
         for strip in [0, 17, 1 << 31, 1 << 32] {
@@ -120,17 +127,17 @@ fn a_norm_has_no_gradient_by_blocks() {
     let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
     let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
     let norm = Reduction::Norm(Exponent::new(1.0));
-    let plan = Plan::gradient(&pooling, norm, DType::F32, &GPU).unwrap();
+    let plan = Plan::new(Problem::new(&pooling, norm, DType::F32).backward(), &GPU).unwrap();
     assert_eq!((plan.algorithm(), plan.settings.along_width), (Algorithm::Lp, false));
     let algorithm = Algorithm::RegisterTile;
-    let named = Plan::gradient_with(algorithm, &pooling, norm, DType::F32, &GPU);
+    let named = Plan::with(algorithm, Problem::new(&pooling, norm, DType::F32).backward(), &GPU);
     let reason = "it computes no gradients of norms";
     assert_eq!(
         named,
         Err(PlanError::NotApplicable { kernel: Algorithm::GatherTile.name(), reason })
     );
     let mean = Reduction::Average(Divisor::Valid);
-    let blocks = Plan::gradient_with(algorithm, &pooling, mean, DType::F32, &GPU);
+    let blocks = Plan::with(algorithm, Problem::new(&pooling, mean, DType::F32).backward(), &GPU);
     let blocks = Plan { config: blocks.unwrap().config, ..plan };
     assert_eq!(blocks.algorithm(), Algorithm::GatherTile);
     assert!(check_backward(&blocks, &pooling, norm, DType::F32, &GPU).is_err());
@@ -144,7 +151,8 @@ fn lanes_of_a_gradient_divide_its_windows_too() {
     let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
     let max = Reduction::max(Output::Values);
     let algorithm = Algorithm::GatherTile;
-    let plan = Plan::gradient_with(algorithm, &pooling, max, DType::F32, &GPU).unwrap();
+    let plan =
+        Plan::with(algorithm, Problem::new(&pooling, max, DType::F32).backward(), &GPU).unwrap();
     assert_eq!(plan.settings.lanes, 4);
     let check = |lanes| {
         let plan = with(plan, |settings| settings.lanes = lanes);
@@ -173,7 +181,7 @@ fn a_sequence_that_32_bits_do_not_count_is_refused() {
         let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
         let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
         let device = Capabilities { buffer_bytes: 1 << 40, ..GPU };
-        Plan::with(Algorithm::Stencil, &pooling, mean, DType::F32, &device)
+        Plan::with(Algorithm::Stencil, Problem::new(&pooling, mean, DType::F32), &device)
             .map(|plan| plan.settings.lanes)
     };
     assert_eq!(plan(536_870_901), Ok(1));
@@ -189,10 +197,12 @@ fn a_tile_has_units_for_its_columns() {
     let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
     let (max, device) =
         (Reduction::max(Output::Values), Capabilities { shared_bytes: 1 << 18, ..GPU });
-    let plan = Plan::with(Algorithm::VanHerk, &pooling, max, DType::F32, &device).unwrap();
+    let plan =
+        Plan::with(Algorithm::VanHerk, Problem::new(&pooling, max, DType::F32), &device).unwrap();
     assert_eq!(plan.config, Config::VanHerk(van_herk::Config { fused: true }));
-    assert_eq!(plan.check(&pooling, max, DType::F32, &device), Ok(()));
-    let few = with(plan, |settings| settings.units = 16).check(&pooling, max, DType::F32, &device);
+    assert_eq!(plan.check(Problem::new(&pooling, max, DType::F32), &device), Ok(()));
+    let few = with(plan, |settings| settings.units = 16)
+        .check(Problem::new(&pooling, max, DType::F32), &device);
     let reason = "a tile of columns needs more units than a cube has";
     assert_eq!(few, Err(PlanError::NotApplicable { kernel: Algorithm::VanHerk.name(), reason }));
 }
@@ -203,8 +213,8 @@ fn teams_share_windows_of_many_taps() {
     let plan = |batch, channels, extent: usize, layout| {
         let shape = Shape::new(batch, channels, Extents::from([extent; 2])).unwrap();
         let pooling = Pooling::new(shape, &Window::new([extent; 2]), layout).unwrap();
-        let plan = Plan::new(&pooling, mean, DType::F32, &GPU).unwrap();
-        assert_eq!(plan.check(&pooling, mean, DType::F32, &GPU), Ok(()));
+        let plan = Plan::new(Problem::new(&pooling, mean, DType::F32), &GPU).unwrap();
+        assert_eq!(plan.check(Problem::new(&pooling, mean, DType::F32), &GPU), Ok(()));
         plan
     };
     // Units are neighbours along the plane, in vectors if they divide it.
@@ -237,8 +247,10 @@ fn columns_that_share_most_of_their_taps_are_one_units() {
         let shape = Shape::new(8, channels, Extents::from([20; 2])).unwrap();
         let window = Window::new([kernel; 2]).stride([stride; 2]).padding([kernel / 2; 2]);
         let pooling = Pooling::new(shape, &window, layout).unwrap();
-        let plan = Plan::with(Algorithm::RegisterTile, &pooling, mean, DType::F32, device).unwrap();
-        assert_eq!(plan.check(&pooling, mean, DType::F32, device), Ok(()));
+        let plan =
+            Plan::with(Algorithm::RegisterTile, Problem::new(&pooling, mean, DType::F32), device)
+                .unwrap();
+        assert_eq!(plan.check(Problem::new(&pooling, mean, DType::F32), device), Ok(()));
         match plan.config {
             Config::RegisterTile(config) => config.columns,
             other => panic!("{other:?} has no columns"),
@@ -262,9 +274,9 @@ fn rows_are_walked_down_in_wide_vectors() {
         let shape = Shape::new(samples, channels, Extents::from([35; 2])).unwrap();
         let window = Window::new([3; 2]).stride([1, 1]).padding([1; 2]);
         let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
-        let forward = Plan::new(&pooling, mean, dtype, device).unwrap();
-        assert_eq!(forward.check(&pooling, mean, dtype, device), Ok(()));
-        let gradient = Plan::gradient(&pooling, mean, dtype, device).unwrap();
+        let forward = Plan::new(Problem::new(&pooling, mean, dtype), device).unwrap();
+        assert_eq!(forward.check(Problem::new(&pooling, mean, dtype), device), Ok(()));
+        let gradient = Plan::new(Problem::new(&pooling, mean, dtype).backward(), device).unwrap();
         assert_eq!(check_backward(&gradient, &pooling, mean, dtype, device), Ok(()));
         [forward, gradient].map(|plan| plan.algorithm())
     };
@@ -290,7 +302,7 @@ fn windows_over_volumes_are_staged_where_there_are_many() {
         let shape = Shape::new(samples, channels, Extents::from([32, 56, 56])).unwrap();
         let window = Window::new([3; 3]).stride([stride; 3]).padding([1; 3]);
         let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
-        let plan = Plan::gradient(&pooling, max, dtype, device).unwrap();
+        let plan = Plan::new(Problem::new(&pooling, max, dtype).backward(), device).unwrap();
         assert_eq!(check_backward(&plan, &pooling, max, dtype, device), Ok(()));
         plan.algorithm()
     };
@@ -315,14 +327,14 @@ fn planes_that_no_vector_divides_are_one_sequence() {
     };
     let (inception, shrinking) = (pooling(35, 3, 1), pooling(35, 3, 0));
     for (dtype, lanes) in [(DType::F32, 4), (DType::BF16, 8)] {
-        let plan = Plan::new(&inception, mean, dtype, &GPU).unwrap();
+        let plan = Plan::new(Problem::new(&inception, mean, dtype), &GPU).unwrap();
         assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::Stencil, lanes));
-        assert_eq!(plan.check(&inception, mean, dtype, &GPU), Ok(()));
-        let plan = Plan::gradient(&inception, mean, dtype, &GPU).unwrap();
+        assert_eq!(plan.check(Problem::new(&inception, mean, dtype), &GPU), Ok(()));
+        let plan = Plan::new(Problem::new(&inception, mean, dtype).backward(), &GPU).unwrap();
         assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::Stencil, lanes));
     }
     let algorithm = |pooling: &Pooling, device: &Capabilities| {
-        Plan::new(pooling, mean, DType::F32, device).unwrap().algorithm()
+        Plan::new(Problem::new(pooling, mean, DType::F32), device).unwrap().algorithm()
     };
     assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::Stencil);
     // Rows are long; planes do not keep their extents; a processor has another kernel.
@@ -341,8 +353,8 @@ fn both_axes_of_large_windows_are_walked_at_once() {
     let max = Reduction::max(Output::Values);
     let plan = |kernel, reduction, layout, device: &Capabilities| {
         let pooling = huge(kernel, layout);
-        let plan = Plan::new(&pooling, reduction, DType::BF16, device).unwrap();
-        assert_eq!(plan.check(&pooling, reduction, DType::BF16, device), Ok(()));
+        let plan = Plan::new(Problem::new(&pooling, reduction, DType::BF16), device).unwrap();
+        assert_eq!(plan.check(Problem::new(&pooling, reduction, DType::BF16), device), Ok(()));
         plan
     };
     let [fused, separate] = [true, false].map(|fused| Config::VanHerk(van_herk::Config { fused }));
@@ -379,7 +391,8 @@ fn gradients_of_large_windows_do_not_read_every_window() {
         let shape = Shape::new(8, 64, Extents::from([56; 2])).unwrap();
         let window = Window::new([kernel; 2]).stride([1; 2]).padding([kernel / 2; 2]);
         let pooling = Pooling::new(shape, &window, layout).unwrap();
-        let plan = Plan::gradient(&pooling, reduction, DType::F32, device).unwrap();
+        let plan =
+            Plan::new(Problem::new(&pooling, reduction, DType::F32).backward(), device).unwrap();
         assert_eq!(check_backward(&plan, &pooling, reduction, DType::F32, device), Ok(()));
         plan.algorithm()
     };
@@ -410,8 +423,8 @@ fn an_adaptive_window_keeps_its_kernel() {
                 let shape = Shape::new(extent, 64, Extents::from([extent; 2])).unwrap();
                 let window = Window::adaptive([outputs; 2]);
                 let pooling = Pooling::new(shape, &window, layout).unwrap();
-                let plan = if gradient { Plan::gradient } else { Plan::new };
-                plan(&pooling, reduction, DType::F32, &device).unwrap().algorithm()
+                let problem = Problem { pooling: &pooling, reduction, dtype: DType::F32, gradient };
+                Plan::new(problem, &device).unwrap().algorithm()
             });
             assert!(kernels.iter().all(|kernel| *kernel == kernels[0]), "{outputs}: {kernels:?}");
         }
@@ -424,7 +437,9 @@ fn rows_are_walked_in_tiles() {
     let plan = |kernel: usize, layout| {
         let shape = Shape::new(16, 96, Extents::from([24_000])).unwrap();
         let pooling = Pooling::new(shape, &Window::new([kernel]).stride([1]), layout).unwrap();
-        let plan = Plan::new(&pooling, Reduction::max(Output::Values), DType::F32, &GPU).unwrap();
+        let plan =
+            Plan::new(Problem::new(&pooling, Reduction::max(Output::Values), DType::F32), &GPU)
+                .unwrap();
         plan.config
     };
     let [fused, separate] = [true, false].map(|fused| Config::VanHerk(van_herk::Config { fused }));
@@ -442,8 +457,8 @@ fn threads_of_a_processor_walk_along_rows() {
         let shape = Shape::new(8, 64, Extents::from([56; 2])).unwrap();
         let window = Window::new([kernel; 2]).stride([stride; 2]).padding([kernel / 2; 2]);
         let pooling = Pooling::new(shape, &window, layout).unwrap();
-        let plan = Plan::new(&pooling, reduction, DType::F32, device).unwrap();
-        assert_eq!(plan.check(&pooling, reduction, DType::F32, device), Ok(()));
+        let plan = Plan::new(Problem::new(&pooling, reduction, DType::F32), device).unwrap();
+        assert_eq!(plan.check(Problem::new(&pooling, reduction, DType::F32), device), Ok(()));
         plan
     };
     let (first, last) = (Layout::ChannelsFirst, Layout::ChannelsLast);
@@ -470,13 +485,15 @@ fn threads_of_a_processor_walk_along_rows() {
 fn a_problem_that_no_kernel_can_hold_is_refused() {
     let max = Reduction::max(Output::Values);
     let large = pooling(1 << 20, 64, Layout::ChannelsLast);
-    let plan = Plan::new(&large, max, DType::I8, &GPU);
+    let plan = Plan::new(Problem::new(&large, max, DType::I8), &GPU);
     assert!(matches!(plan, Err(PlanError::TooManyElements { .. })), "{plan:?}");
     let small = Capabilities { buffer_bytes: 1 << 20, ..GPU };
-    let plan = Plan::new(&pooling(8, 64, Layout::ChannelsLast), max, DType::F32, &small);
+    let plan =
+        Plan::new(Problem::new(&pooling(8, 64, Layout::ChannelsLast), max, DType::F32), &small);
     assert!(matches!(plan, Err(PlanError::BufferTooLarge { .. })), "{plan:?}");
     let mean = Reduction::Average(Divisor::Padded);
-    let plan = Plan::new(&pooling(8, 64, Layout::ChannelsLast), mean, DType::I32, &GPU);
+    let plan =
+        Plan::new(Problem::new(&pooling(8, 64, Layout::ChannelsLast), mean, DType::I32), &GPU);
     assert!(matches!(plan, Err(PlanError::FloatsOnly { .. })), "{plan:?}");
 }
 
@@ -487,7 +504,7 @@ fn strides_over_padding_do_not_slide() {
     let window = Window::new([1, 2]).stride([2, 1]).padding([(1, 2), (0, 0)]);
     let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
     let max = Reduction::max(Output::Values);
-    let plan = Plan::with(Algorithm::VanHerk, &pooling, max, DType::F64, &GPU);
+    let plan = Plan::with(Algorithm::VanHerk, Problem::new(&pooling, max, DType::F64), &GPU);
     assert!(matches!(plan, Err(PlanError::NotApplicable { .. })), "{plan:?}");
 }
 
@@ -495,12 +512,12 @@ fn strides_over_padding_do_not_slide() {
 fn an_override_that_cannot_run_is_refused() {
     let pooling = pooling(1, 6, Layout::ChannelsLast);
     let max = Reduction::max(Output::Values);
-    let plan = Plan::new(&pooling, max, DType::F32, &GPU).unwrap();
-    assert_eq!(plan.check(&pooling, max, DType::F32, &GPU), Ok(()));
+    let plan = Plan::new(Problem::new(&pooling, max, DType::F32), &GPU).unwrap();
+    assert_eq!(plan.check(Problem::new(&pooling, max, DType::F32), &GPU), Ok(()));
     for lanes in [0, 3, 4] {
         assert!(
             with(plan, |settings| settings.lanes = lanes)
-                .check(&pooling, max, DType::F32, &GPU)
+                .check(Problem::new(&pooling, max, DType::F32), &GPU)
                 .is_err(),
             "{lanes} lanes"
         );
@@ -508,7 +525,7 @@ fn an_override_that_cannot_run_is_refused() {
     for units in [0, 1025] {
         assert!(
             with(plan, |settings| settings.units = units)
-                .check(&pooling, max, DType::F32, &GPU)
+                .check(Problem::new(&pooling, max, DType::F32), &GPU)
                 .is_err(),
             "{units} units"
         );
@@ -520,8 +537,9 @@ fn an_override_that_cannot_run_is_refused() {
 fn what_a_plan_was_made_for_stays() {
     let pooling = pooling(1, 8, Layout::ChannelsLast);
     let (max, mean) = (Reduction::max(Output::Values), Reduction::Average(Divisor::Valid));
-    let of = |algorithm| Plan::with(algorithm, &pooling, max, DType::F32, &GPU).unwrap();
-    let check = |plan: Plan, dtype| plan.check(&pooling, max, dtype, &GPU);
+    let of =
+        |algorithm| Plan::with(algorithm, Problem::new(&pooling, max, DType::F32), &GPU).unwrap();
+    let check = |plan: Plan, dtype| plan.check(Problem::new(&pooling, max, dtype), &GPU);
     for algorithm in [Algorithm::Direct, Algorithm::RegisterTile] {
         let plan = of(algorithm);
         let fixed = |name| Err(PlanError::Fixed { name, kernel: algorithm.name() });
@@ -550,13 +568,14 @@ fn far_steps_are_not_unrolled() {
     let window = Window::new([2, 2]).stride([2, 4096]);
     let far = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
     let max = Reduction::max(Output::Values);
-    assert_eq!(Plan::new(&far, max, DType::F32, &GPU).unwrap().settings.lanes, 1);
+    assert_eq!(Plan::new(Problem::new(&far, max, DType::F32), &GPU).unwrap().settings.lanes, 1);
     let shape = Shape::new(1, 4, Extents::from([1 << 13, 8])).unwrap();
     let window = Window::new([2, 2]).stride([512, 1]);
     let tall = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
-    let plan = Plan::with(Algorithm::RegisterTile, &tall, max, DType::F32, &GPU).unwrap();
-    assert_eq!(plan.check(&tall, max, DType::F32, &GPU), Ok(()));
-    assert!(in_strips(plan, 2).check(&tall, max, DType::F32, &GPU).is_err());
+    let plan =
+        Plan::with(Algorithm::RegisterTile, Problem::new(&tall, max, DType::F32), &GPU).unwrap();
+    assert_eq!(plan.check(Problem::new(&tall, max, DType::F32), &GPU), Ok(()));
+    assert!(in_strips(plan, 2).check(Problem::new(&tall, max, DType::F32), &GPU).is_err());
 }
 
 /// The workspace between passes is at most what kernels can count and the device can bind.
@@ -567,9 +586,9 @@ fn passes_that_write_too_much_between_them_are_not_chosen() {
     let window = Window::new([64, 64]).stride([1, 16]).padding([(63, 63), (0, 0)]);
     let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
     let device = Capabilities { buffer_bytes: 1 << 40, ..GPU };
-    let plan = Plan::with(Algorithm::VanHerk, &pooling, mean, DType::BF16, &device);
+    let plan = Plan::with(Algorithm::VanHerk, Problem::new(&pooling, mean, DType::BF16), &device);
     assert!(matches!(plan, Err(PlanError::TooManyElements { .. })), "2 to the 32nd elements");
-    let chosen = Plan::new(&pooling, mean, DType::BF16, &device).unwrap();
+    let chosen = Plan::new(Problem::new(&pooling, mean, DType::BF16), &device).unwrap();
     assert_eq!(chosen.algorithm(), Algorithm::Direct);
 }
 
@@ -583,7 +602,7 @@ fn no_samples_are_planned_as_some_are() {
             let plan = |samples| {
                 let shape = Shape::new(samples, 8, Extents::from([35, 35])).unwrap();
                 let pooling = Pooling::new(shape, &padded, layout).unwrap();
-                Plan::with(algorithm, &pooling, average, DType::F32, &GPU)
+                Plan::with(algorithm, Problem::new(&pooling, average, DType::F32), &GPU)
             };
             assert_eq!(plan(2).is_ok(), plan(0).is_ok(), "{algorithm:?} {layout}");
         }
@@ -599,13 +618,17 @@ fn a_plan_of_another_reduction_is_refused() {
     let pooling = pooling(2, 8, Layout::ChannelsLast);
     for (device, dtype) in [(&weak, DType::F32), (&weak, DType::BF16), (&GPU, DType::BF16)] {
         for max in [max, indexed] {
-            let plan = Plan::with(Algorithm::RegisterTile, &pooling, max, dtype, device).unwrap();
-            assert!(plan.check(&pooling, max, dtype, device).is_ok(), "{dtype}");
-            assert!(plan.check(&pooling, average, dtype, device).is_err(), "{dtype}");
+            let plan =
+                Plan::with(Algorithm::RegisterTile, Problem::new(&pooling, max, dtype), device)
+                    .unwrap();
+            assert!(plan.check(Problem::new(&pooling, max, dtype), device).is_ok(), "{dtype}");
+            assert!(plan.check(Problem::new(&pooling, average, dtype), device).is_err(), "{dtype}");
             assert!(check_backward(&plan, &pooling, indexed, dtype, device).is_err(), "{dtype}");
         }
         for algorithm in [Algorithm::Direct, Algorithm::RegisterTile] {
-            let plan = Plan::gradient_with(algorithm, &pooling, indexed, dtype, device).unwrap();
+            let plan =
+                Plan::with(algorithm, Problem::new(&pooling, indexed, dtype).backward(), device)
+                    .unwrap();
             assert!(check_backward(&plan, &pooling, indexed, dtype, device).is_ok(), "{dtype}");
         }
     }
@@ -618,11 +641,12 @@ fn runs_are_of_the_device() {
     let mut refused = 0;
     for device in [GPU, PROCESSOR] {
         for &algorithm in Algorithm::ALL {
-            let Ok(plan) = Plan::with(algorithm, &pooling, max, DType::F32, &device) else {
+            let Ok(plan) = Plan::with(algorithm, Problem::new(&pooling, max, DType::F32), &device)
+            else {
                 continue;
             };
             let plan = with(plan, |settings| settings.contiguous = !settings.contiguous);
-            let answer = plan.check(&pooling, max, DType::F32, &device);
+            let answer = plan.check(Problem::new(&pooling, max, DType::F32), &device);
             if algorithm == Algorithm::Direct {
                 assert_eq!(answer, Ok(()));
             } else {
@@ -737,8 +761,7 @@ fn any_problem_has_an_estimate() {
                     .flat_map(|it| [GPU, PROCESSOR, SHADING].map(|device| (it, device)))
                 {
                     let problem = Problem { pooling: &pooling, reduction, dtype, gradient };
-                    let plan = if gradient { Plan::gradient } else { Plan::new };
-                    let Ok(plan) = plan(&pooling, reduction, dtype, &device) else { continue };
+                    let Ok(plan) = Plan::new(problem, &device) else { continue };
                     let seconds = plan.seconds(problem, &device);
                     assert!(seconds.is_finite() && seconds > 0.0, "{seconds}: {plan:?}");
                     planned += 1;
@@ -761,8 +784,8 @@ fn every_kernel_is_explained() {
         for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
             for device in [&GPU, &PROCESSOR, &SHADING] {
                 let pooling = pooling(4, 6, layout);
-                let explain = Plan::explain(&pooling, reduction, DType::F32, gradient, device);
-                let verdicts = explain.unwrap();
+                let problem = Problem { pooling: &pooling, reduction, dtype: DType::F32, gradient };
+                let verdicts = Plan::explain(problem, device).unwrap();
                 for algorithm in Algorithm::ALL {
                     let of = verdicts.iter().filter(|(named, _)| named == algorithm);
                     assert_eq!(of.count(), 1, "{algorithm}");
@@ -770,11 +793,8 @@ fn every_kernel_is_explained() {
                 let is_chosen = |verdict: &Verdict| matches!(verdict, Verdict::Chosen { .. });
                 let chosen = verdicts.iter().filter(|(_, verdict)| is_chosen(verdict));
                 let chosen: Vec<_> = chosen.map(|(algorithm, _)| *algorithm).collect();
-                let plan = match gradient {
-                    false => Plan::new(&pooling, reduction, DType::F32, device),
-                    true => Plan::gradient(&pooling, reduction, DType::F32, device),
-                };
-                assert_eq!(chosen, [plan.unwrap().algorithm()], "{reduction} {layout}");
+                let plan = Plan::new(problem, device).unwrap();
+                assert_eq!(chosen, [plan.algorithm()], "{reduction} {layout}");
             }
         }
     }
@@ -792,7 +812,8 @@ fn a_kernel_that_does_not_apply_has_a_reason() {
     let verdicts = |window: &Window, reduction, gradient, layout, device: &Capabilities| {
         let shape = Shape::new(2, 8, Extents::from([56, 56])).unwrap();
         let pooling = Pooling::new(shape, window, layout).unwrap();
-        Plan::explain(&pooling, reduction, DType::F32, gradient, device).unwrap()
+        let problem = Problem { pooling: &pooling, reduction, dtype: DType::F32, gradient };
+        Plan::explain(problem, device).unwrap()
     };
     for (window, reduction, gradient) in [
         (&small, values, false),
@@ -871,12 +892,8 @@ fn known_devices_have_plans_within_their_limits() {
                     reductions.iter().flat_map(|it| [DType::F32, DType::BF16].map(|of| (*it, of)))
                 {
                     for gradient in [false, true] {
-                        let plan = match gradient {
-                            false => Plan::new(&pooling, reduction, dtype, &device),
-                            true => Plan::gradient(&pooling, reduction, dtype, &device),
-                        };
-                        let plan = plan.unwrap();
                         let problem = Problem { pooling: &pooling, reduction, dtype, gradient };
+                        let plan = Plan::new(problem, &device).unwrap();
                         let settings = plan.settings;
                         assert_eq!(
                             plan.task(problem, &device).map(drop),
@@ -908,11 +925,12 @@ fn ranks_have_a_kernel_of_their_own() {
             let window = Window::new([extent; 2]).stride([1, 1]).padding([1, 1]);
             let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
             for dtype in [DType::F64, DType::F32, DType::BF16, DType::I32, DType::U8] {
-                let plan = Plan::new(&pooling, median, dtype, device).unwrap();
+                let plan = Plan::new(Problem::new(&pooling, median, dtype), device).unwrap();
                 assert_eq!(plan.algorithm(), Algorithm::Rank);
-                assert_eq!(plan.check(&pooling, median, dtype, device), Ok(()));
+                assert_eq!(plan.check(Problem::new(&pooling, median, dtype), device), Ok(()));
                 assert_eq!(plan.settings.unrolled, unrolled);
-                let named = Plan::with(Algorithm::Direct, &pooling, median, dtype, device);
+                let named =
+                    Plan::with(Algorithm::Direct, Problem::new(&pooling, median, dtype), device);
                 assert_eq!(named, Ok(plan));
                 let wide = Plan { settings: Settings { unrolled: true, ..plan.settings }, ..plan };
                 let taps = extent * extent;
@@ -920,15 +938,15 @@ fn ranks_have_a_kernel_of_their_own() {
                     true => Ok(()),
                     false => Err(PlanError::Unrolled { taps, limit: 49 }),
                 };
-                assert_eq!(wide.check(&pooling, median, dtype, device), kept);
-                let refused = Plan::gradient(&pooling, median, dtype, device);
+                assert_eq!(wide.check(Problem::new(&pooling, median, dtype), device), kept);
+                let refused = Plan::new(Problem::new(&pooling, median, dtype).backward(), device);
                 assert!(matches!(refused, Err(PlanError::NotApplicable { kernel: "rank", .. })));
             }
         }
         let lanes = |extent: usize| {
             let window = Window::new([extent; 2]).stride([1, 1]);
             let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
-            Plan::new(&pooling, median, DType::F32, device).unwrap().settings.lanes
+            Plan::new(Problem::new(&pooling, median, DType::F32), device).unwrap().settings.lanes
         };
         match device.cores {
             None => assert_eq!([lanes(3), lanes(5), lanes(7)], [4, 2, 1]),
@@ -939,8 +957,11 @@ fn ranks_have_a_kernel_of_their_own() {
     let pooling = Pooling::new(long, &Window::adaptive([1]), Layout::ChannelsLast).unwrap();
     let fraction = Reduction::Rank(Rank::Fraction { part: 3000, whole: 4000 });
     let (taps, limit) = (1 << 20, LIMIT / 3000);
-    let refused = Plan::new(&pooling, fraction, DType::F32, &GPU);
+    let refused = Plan::new(Problem::new(&pooling, fraction, DType::F32), &GPU);
     assert_eq!(refused, Err(PlanError::TooManyTaps { taps, limit }));
     let part = Reduction::Rank(Rank::Fraction { part: 3, whole: 2 });
-    assert!(matches!(Plan::new(&pooling, part, DType::F32, &GPU), Err(PlanError::Geometry(_))));
+    assert!(matches!(
+        Plan::new(Problem::new(&pooling, part, DType::F32), &GPU),
+        Err(PlanError::Geometry(_))
+    ));
 }

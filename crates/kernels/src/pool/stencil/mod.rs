@@ -15,7 +15,7 @@ use windowpane_geometry::{Axis, DType};
 
 use crate::cube::convert::Widening;
 use crate::device::Capabilities;
-use crate::error::{PlanError, only_if};
+use crate::error::{PlanError, ensure, only_if};
 use crate::pool::common::window::Fold;
 use crate::pool::common::{Buffers, Kernel, Settings, Task, check_strip};
 use crate::pool::problem::{Problem, Reduction};
@@ -82,7 +82,7 @@ impl Kernel for Config {
             return check_strip(self.rows);
         }
         channels_first::check(task)?;
-        if self.rows == 1 { Ok(()) } else { Err(PlanError::Fixed { name: "rows", kernel: NAME }) }
+        ensure(self.rows == 1, PlanError::Fixed { name: "rows", kernel: NAME })
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {

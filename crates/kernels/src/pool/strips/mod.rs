@@ -2,7 +2,7 @@
 //! that their windows share are loaded once.
 //!
 //! * `form`: which rows, lines and taps a strip reads, known at compile time.
-//! * `place`: the positions of a strip and of its outputs.
+//! * `strip`: the positions of a strip and of its outputs.
 //! * `taps`: the coordinates of a strip's taps.
 //! * `windows`: the reductions of neighbouring windows, from the parts that they share.
 //!
@@ -11,7 +11,7 @@
 
 pub mod cpu_rows;
 pub(super) mod form;
-mod place;
 pub mod register_tile;
+mod strip;
 mod taps;
 mod windows;

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, Layout, Tile, Tiling};
+use windowpane_geometry::{Convolution, Layout, Tile, TileOverrides};
 
 use super::form;
 use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
@@ -15,8 +15,8 @@ use crate::conv::implicit_gemm::blocks::{LoadTimes, Product};
 use crate::conv::implicit_gemm::cost::Mainloop;
 use crate::conv::implicit_gemm::rules;
 use crate::conv::implicit_gemm::search::{Inputs, Search};
-use crate::conv::problem::{Request, fragment};
-use crate::device::{Capabilities, Fragment};
+use crate::conv::problem::{Request, Task, fragment};
+use crate::device::Fragment;
 use crate::error::{NotApplicable, PlanError, require};
 
 /// The name of the kernel.
@@ -37,19 +37,15 @@ pub struct Config {
 
 impl Config {
     /// The tile with the lowest estimated time.
-    pub(in crate::conv) fn new(
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Option<Self> {
-        let (fragment, plane) = fragment(request, device)?;
-        let tiles = tiles(conv, request, device, fragment);
-        search(conv, request, device).tile(tiles).map(|tile| Self { tile, fragment, plane })
+    pub(in crate::conv) fn new(task: Task<'_>) -> Option<Self> {
+        let (fragment, plane) = fragment(task)?;
+        let tiles = tiles(task, fragment);
+        search(task).tile(tiles).map(|tile| Self { tile, fragment, plane })
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Self {
-        Self { tile: tiling.over(self.tile), ..self }
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Self {
+        Self { tile: overrides.over(self.tile), ..self }
     }
 }
 
@@ -60,23 +56,19 @@ impl fmt::Display for Config {
 }
 
 /// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), NotApplicable> {
+pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
     let none = NotApplicable("the device has no matrix units for this type and precision");
-    let (fragment, _) = fragment(request, device).ok_or(none)?;
-    rules::applies(conv, request, device)?;
+    let (fragment, _) = fragment(task).ok_or(none)?;
+    rules::applies(task)?;
     require(
-        tiles(conv, request, device, fragment).next().is_some(),
+        tiles(task, fragment).next().is_some(),
         "the device has too little shared memory or too few units for the smallest block",
     )
 }
 
 /// The speed of the mainloop, fitted to the times of 15 tiles for 36 layers on an H200.
-fn mainloop(tile: &Tile, product: &Product, request: Request, device: &Capabilities) -> Mainloop {
-    let loads = LoadTimes { element: 0.015, vector: 0.45, of_rows: 1.2, of_taps: 1.3 };
+fn mainloop(tile: &Tile, product: &Product, Task { request, device, .. }: Task<'_>) -> Mainloop {
+    let loads = LoadTimes { element: 0.015, vector: 0.45, of_windows: 1.2, of_taps: 1.3 };
     // Factors of tf32 take twice as long.
     let half = 2.0 / request.dtype.size() as f64;
     Mainloop {
@@ -113,12 +105,8 @@ const BLOCKS: [([u32; 4], u32); 12] = [
 const LARGE_BLOCKS: [([u32; 4], u32); 2] = [([128, 256, 4, 4], 2), ([128, 128, 4, 4], 1)];
 
 /// The blocks that fit on a device, with two stages if these fit.
-fn tiles(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-    fragment: Fragment,
-) -> impl Iterator<Item = Tile> {
+fn tiles(task: Task<'_>, fragment: Fragment) -> impl Iterator<Item = Tile> {
+    let Task { conv, request, device } = task;
     let elems_per_thread = widest_factor_load(request.dtype, device);
     // A block has the same number of bytes along the terms for every type.
     let block_k = (64 / request.dtype.size() as u32).next_multiple_of(fragment.k);
@@ -126,7 +114,7 @@ fn tiles(
         let block_k = times * block_k;
         Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages }
     };
-    let fits = move |tile: &Tile| check(tile, request, device).is_ok();
+    let fits = move |tile: &Tile| check(tile, task).is_ok();
     let whole = |count: usize| count.is_multiple_of(elems_per_thread as usize);
     let large = device.vector_lanes >= 8
         && request.dtype.size() == 2
@@ -141,16 +129,13 @@ fn tiles(
 }
 
 /// The search for a tile and a number of parts.
-pub(super) fn search<'a>(
-    conv: &'a Convolution,
-    request: Request,
-    device: &'a Capabilities,
-) -> Search<'a, impl Fn(&Tile) -> Inputs> {
-    Search::new(conv, request, device, move |tile| {
+pub(super) fn search<'a>(task: Task<'a>) -> Search<'a, impl Fn(&Tile) -> Inputs> {
+    let Task { conv, request, .. } = task;
+    Search::new(task, move |tile| {
         let product = product(conv, request, tile, Epilogue::NONE.form(request.dtype));
-        let units = fragment(request, device)
-            .map_or(0, |(fragment, plane)| form::units(tile, fragment, plane));
-        (product, mainloop(tile, &product, request, device), units)
+        let units =
+            fragment(task).map_or(0, |(fragment, plane)| form::units(tile, fragment, plane));
+        (product, mainloop(tile, &product, task), units)
     })
 }
 
@@ -166,8 +151,9 @@ pub(super) fn product(
 }
 
 /// Rejects a tile that the kernel does not support.
-pub(super) fn check(tile: &Tile, request: Request, device: &Capabilities) -> Result<(), PlanError> {
-    let Some((fragment, plane)) = fragment(request, device) else {
+pub(super) fn check(tile: &Tile, task: Task<'_>) -> Result<(), PlanError> {
+    let Task { request, device, .. } = task;
+    let Some((fragment, plane)) = fragment(task) else {
         return Err(NotApplicable("the device has no such matrix units").by(NAME));
     };
     check_lanes(tile.elems_per_thread, widest_factor_load(request.dtype, device))?;

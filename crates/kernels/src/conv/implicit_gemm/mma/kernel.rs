@@ -8,7 +8,7 @@ use super::form::Form;
 use crate::conv::common::epilogue::EpilogueArgs;
 use crate::conv::common::gather::GatherArgs;
 use crate::conv::implicit_gemm::blocks::{
-    BlockArgs, CubeWork, Factor, QUAD, line_point, store_quad, work_of,
+    BlockArgs, CubeWork, Factor, QUAD, point_of_row, store_quad, work_of,
 };
 use crate::conv::implicit_gemm::staging::{Loaded, has_work, piece};
 use crate::cube::registers::Registers;
@@ -233,16 +233,16 @@ fn store<A: Float, R: Float, O: Size>(
     let (ratio_m, ratio_n) = comptime!((form.tile.ratio_m, form.tile.ratio_n));
     let (m, n) = comptime!((form.fragment.m, form.fragment.n));
     let strip = comptime!(form.strip);
-    // The vectors of a line of a strip, and of a whole strip.
-    let row = comptime!(strip * n / QUAD);
-    let quads = comptime!(m * row);
+    // The vectors of a row of a strip, and of a whole strip.
+    let width = comptime!(strip * n / QUAD);
+    let quads = comptime!(m * width);
     let planes = comptime!(form.units() / units);
     let mut laid = Shared::<[Vector<A, Const<4>>]>::new_aligned_slice(
         comptime!((quads * planes) as usize),
         ALIGNMENT,
     );
     let mine = plane * quads;
-    let first_line = work.first_line + plane / planes_n * comptime!(ratio_m * m);
+    let first_row = work.first_row + plane / planes_n * comptime!(ratio_m * m);
     let first_column = work.first_column + plane % planes_n * comptime!(ratio_n * n);
     #[unroll]
     for i in 0..ratio_m {
@@ -264,10 +264,10 @@ fn store<A: Float, R: Float, O: Size>(
             for turn in 0..comptime!(quads.div_ceil(units)) {
                 let quad = unit + turn * units;
                 if quad < quads {
-                    let line = first_line + i * m + quad / row;
-                    let column = first_column + part * comptime!(strip * n) + quad % row * QUAD;
-                    if line < block.lines {
-                        let point = line_point(work, line, form.product);
+                    let row = first_row + i * m + quad / width;
+                    let column = first_column + part * comptime!(strip * n) + quad % width * QUAD;
+                    if row < block.rows {
+                        let point = point_of_row(work, row, form.product);
                         let sum = laid[(mine + quad) as usize];
                         store_quad::<A, R, O>(
                             epilogue,

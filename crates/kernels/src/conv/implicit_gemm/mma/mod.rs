@@ -31,17 +31,16 @@
 
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
-use windowpane_geometry::{Convolution, Precision, Tile};
+use windowpane_geometry::{Precision, Tile};
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::kernel::Kernel;
 use crate::conv::implicit_gemm::blocks::launch_of;
 use crate::conv::implicit_gemm::rules::{check_cubes, most_splits};
-use crate::conv::problem::{Request, fragment, operands, results};
+use crate::conv::problem::{Request, Task, fragment, operands, results};
 use crate::cube::convert::{accumulator, elem};
-use crate::device::Capabilities;
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
 
 pub(in crate::conv) mod config;
 mod form;
@@ -55,20 +54,14 @@ impl Kernel for Config {
         Some(self.tile)
     }
 
-    fn check(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        if fragment(request, device).is_some_and(|own| own != (self.fragment, self.plane)) {
-            return Err(PlanError::Foreign);
-        }
-        config::check(&self.tile, request, device)?;
-        check_cubes(&self.tile, conv, request.pass, device)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        let own = (self.fragment, self.plane);
+        ensure(fragment(task).is_none_or(|found| found == own), PlanError::Foreign)?;
+        config::check(&self.tile, task)?;
+        check_cubes(&self.tile, task)
     }
 
-    fn units(&self, _: &Convolution, _: Request, _: &Capabilities) -> u32 {
+    fn units(&self, _: Task<'_>) -> u32 {
         form::units(&self.tile, self.fragment, self.plane)
     }
 
@@ -76,73 +69,63 @@ impl Kernel for Config {
         true
     }
 
-    fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
-        config::search(conv, request, device).splits(&self.tile)
+    fn splits(&self, task: Task<'_>) -> usize {
+        config::search(task).splits(&self.tile)
     }
 
-    fn most_splits(&self, conv: &Convolution, request: Request, _: &Capabilities) -> usize {
-        most_splits(conv, request.pass)
+    fn most_splits(&self, task: Task<'_>) -> usize {
+        most_splits(task.conv, task.request.pass)
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        splits: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        config::search(conv, request, device).seconds(&self.tile, splits)
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
+        config::search(task).seconds(&self.tile, splits)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        launch(arguments, *self);
+        let Config { tile, fragment, plane } = *self;
+        let Arguments { client, splits, stored, epilogue, .. } = *arguments;
+        let Task { conv, request: Request { pass, dtype, precision }, .. } = arguments.task;
+        let ([a, b], out) = (arguments.operands, arguments.out);
+        let form = Form {
+            tile,
+            fragment,
+            plane,
+            product: config::product(conv, arguments.task.request, &tile, epilogue.form(stored)),
+            tf32: precision == Precision::Tf32,
+            gap: gap(dtype.size()),
+            strip: strip(&tile, fragment, plane, dtype, arguments.task.device.shared_bytes),
+        };
+        let factor = match precision {
+            Precision::Tf32 => ElemType::Float(FloatKind::TF32),
+            Precision::Strict => elem(dtype),
+        };
+        let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
+        let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
+        let out_lanes = form.product.stored_lanes();
+        let launch = launch_of(conv, pass, splits, &tile);
+        // SAFETY: rows and columns past the last are clamped for loads and not stored, terms past the last are clamped
+        // too, and reads outside the tensors are moved inside.
+        unsafe {
+            kernel::mma::launch_unchecked(
+                client,
+                launch.cubes,
+                CubeDim::new_1d(form.units()),
+                a_lanes,
+                b_lanes,
+                out_lanes,
+                buffer(a, a_len / a_lanes),
+                buffer(b, b_len / b_lanes),
+                epilogue.args(conv.filter().count(), results, out_lanes),
+                buffer(out, results * splits / out_lanes),
+                launch.gather,
+                launch.block,
+                form,
+                elem(dtype),
+                factor,
+                elem(accumulator(dtype)),
+                elem(stored),
+            )
+        }
         Ok(())
-    }
-}
-
-/// Launches a pass.
-fn launch(arguments: &Arguments<'_>, Config { tile, fragment, plane }: Config) {
-    let Arguments { client, conv, splits, stored, epilogue, .. } = *arguments;
-    let Request { pass, dtype, precision } = arguments.request;
-    let ([a, b], out) = (arguments.operands, arguments.out);
-    let form = Form {
-        tile,
-        fragment,
-        plane,
-        product: config::product(conv, arguments.request, &tile, epilogue.form(stored)),
-        tf32: precision == Precision::Tf32,
-        gap: gap(dtype.size()),
-        strip: strip(&tile, fragment, plane, dtype, arguments.device.shared_bytes),
-    };
-    let factor = match precision {
-        Precision::Tf32 => ElemType::Float(FloatKind::TF32),
-        Precision::Strict => elem(dtype),
-    };
-    let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
-    let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
-    let out_lanes = form.product.stored_lanes();
-    let launch = launch_of(conv, pass, splits, &tile);
-    // SAFETY: lines and columns past the last are clamped for loads and not stored, terms past the last are clamped
-    // too, and reads outside the tensors are moved inside.
-    unsafe {
-        kernel::mma::launch_unchecked(
-            client,
-            launch.cubes,
-            CubeDim::new_1d(form.units()),
-            a_lanes,
-            b_lanes,
-            out_lanes,
-            buffer(a, a_len / a_lanes),
-            buffer(b, b_len / b_lanes),
-            epilogue.args(conv.filter().count(), results, out_lanes),
-            buffer(out, results * splits / out_lanes),
-            launch.gather,
-            launch.block,
-            form,
-            elem(dtype),
-            factor,
-            elem(accumulator(dtype)),
-            elem(stored),
-        )
     }
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, DType, Precision, Tile, Tiling};
+use windowpane_geometry::{Convolution, DType, Precision, Tile, TileOverrides};
 
 use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::rules::{
@@ -13,7 +13,7 @@ use crate::conv::implicit_gemm::blocks::{LoadTimes, Product, QUAD};
 use crate::conv::implicit_gemm::cost::Mainloop;
 use crate::conv::implicit_gemm::rules;
 use crate::conv::implicit_gemm::search::{Inputs, Search};
-use crate::conv::problem::Request;
+use crate::conv::problem::{Request, Task};
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, require};
@@ -33,18 +33,14 @@ pub struct Config {
 
 impl Config {
     /// The tile with the lowest estimated time.
-    pub(in crate::conv) fn new(
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Option<Self> {
-        let tiles = tiles(request, device);
-        search(conv, request, device).tile(tiles).map(|tile| Self { tile })
+    pub(in crate::conv) fn new(task: Task<'_>) -> Option<Self> {
+        let tiles = tiles(task);
+        search(task).tile(tiles).map(|tile| Self { tile })
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Self {
-        Self { tile: tiling.over(self.tile) }
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Self {
+        Self { tile: overrides.over(self.tile) }
     }
 }
 
@@ -55,15 +51,11 @@ impl fmt::Display for Config {
 }
 
 /// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), NotApplicable> {
-    require(request.precision == Precision::Strict, "it does not round to tf32")?;
-    rules::applies(conv, request, device)?;
+pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+    require(task.request.precision == Precision::Strict, "it does not round to tf32")?;
+    rules::applies(task)?;
     require(
-        tiles(request, device).next().is_some(),
+        tiles(task).next().is_some(),
         "the device has too little shared memory or too few units for the smallest block",
     )
 }
@@ -89,7 +81,8 @@ const BLOCKS: [[u32; 5]; 15] = [
 ];
 
 /// The blocks that fit on a device, with two stages if these fit.
-fn tiles(request: Request, device: &Capabilities) -> impl Iterator<Item = Tile> {
+fn tiles(task: Task<'_>) -> impl Iterator<Item = Tile> {
+    let Task { request, device, .. } = task;
     let elems_per_thread = widest_load(request.dtype, device);
     // Wide accumulators take twice as many registers.
     let most = if accumulator(request.dtype).size() > 4 { 1 } else { MOST_PIECES };
@@ -97,17 +90,14 @@ fn tiles(request: Request, device: &Capabilities) -> impl Iterator<Item = Tile> 
     blocks.filter_map(move |[block_m, block_n, block_k, ratio_m, ratio_n]| {
         let tile =
             |stages| Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages };
-        [2, 1].map(tile).into_iter().find(|tile| check(tile, request, device).is_ok())
+        [2, 1].map(tile).into_iter().find(|tile| check(tile, task).is_ok())
     })
 }
 
 /// The search for a tile and a number of parts.
-pub(super) fn search<'a>(
-    conv: &'a Convolution,
-    request: Request,
-    device: &'a Capabilities,
-) -> Search<'a, impl Fn(&Tile) -> Inputs> {
-    Search::new(conv, request, device, move |tile| {
+pub(super) fn search<'a>(task: Task<'a>) -> Search<'a, impl Fn(&Tile) -> Inputs> {
+    let Task { conv, request, device } = task;
+    Search::new(task, move |tile| {
         let product = product(conv, request, tile, Epilogue::NONE.form(request.dtype));
         (product, mainloop(tile, &product, device), units(tile))
     })
@@ -126,7 +116,8 @@ pub(super) fn product(
 }
 
 /// Rejects a tile that the kernel does not support.
-pub(super) fn check(tile: &Tile, request: Request, device: &Capabilities) -> Result<(), PlanError> {
+pub(super) fn check(tile: &Tile, task: Task<'_>) -> Result<(), PlanError> {
+    let Task { request, device, .. } = task;
     check_lanes(tile.elems_per_thread, widest_load(request.dtype, device))?;
     check_pieces(tile)?;
     check_stages(tile)?;
@@ -161,7 +152,7 @@ fn mainloop(tile: &Tile, product: &Product, device: &Capabilities) -> Mainloop {
     let pieces = ratio_m * ratio_n;
     let products = 16.0 * pieces;
     let share = products / (products + ratio_m + ratio_n + 13.0);
-    let loads = LoadTimes { element: 0.043, vector: 0.14, of_rows: 1.9, of_taps: 1.25 };
+    let loads = LoadTimes { element: 0.043, vector: 0.14, of_windows: 1.9, of_taps: 1.25 };
     Mainloop {
         products: share * device.speeds.vector as f64,
         loads: product.loading(tile, loads),

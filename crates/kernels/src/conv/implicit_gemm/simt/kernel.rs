@@ -7,7 +7,7 @@ use super::form::Form;
 use crate::conv::common::epilogue::EpilogueArgs;
 use crate::conv::common::gather::GatherArgs;
 use crate::conv::implicit_gemm::blocks::{
-    BlockArgs, CubeWork, Factor, QUAD, line_point, store_quad, work_of,
+    BlockArgs, CubeWork, Factor, QUAD, point_of_row, store_quad, work_of,
 };
 use crate::conv::implicit_gemm::staging::{Loaded, has_work, piece};
 use crate::cube::registers::{Registers, zeros};
@@ -193,19 +193,19 @@ fn store<A: Float, R: Float, O: Size>(
 ) {
     let (units_m, units_n) = comptime!((form.units_m(), form.units_n()));
     let (ratio_m, ratio_n) = comptime!((form.tile.ratio_m, form.tile.ratio_n));
-    let (row, of_row) = unit_place(form);
+    let (unit_row, unit_column) = unit_place(form);
     #[unroll]
     for i in 0..ratio_m {
         #[unroll]
         for r in 0..QUAD {
-            let line = work.first_line + (i * units_m + row) * QUAD + r;
-            if line < block.lines {
-                let point = line_point(work, line, form.product);
+            let row = work.first_row + (i * units_m + unit_row) * QUAD + r;
+            if row < block.rows {
+                let point = point_of_row(work, row, form.product);
                 #[unroll]
                 for j in 0..ratio_n {
                     let index = comptime!(((i * QUAD + r) * ratio_n + j) as usize);
                     let sum = sums.index(index).read();
-                    let column = work.first_column + (j * units_n + of_row) * QUAD;
+                    let column = work.first_column + (j * units_n + unit_column) * QUAD;
                     store_quad::<A, R, O>(
                         epilogue,
                         out,

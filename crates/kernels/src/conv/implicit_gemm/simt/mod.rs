@@ -12,8 +12,9 @@
 //! terms, of which there are very many, are windows.
 //!
 //! ```text
-//! forward, data    line of a = row     term = tap, channel      b = weights
-//! filter           line of a = tap, channel     term = window   b = dy
+//! forward          row of a = window          term = tap, channel    b = weights
+//! data             row of a = coordinate      term = tap, filter     b = weights
+//! weight           row of a = tap, channel    term = window          b = dy
 //! ```
 //!
 //! The real code departs from this as follows. The next block of terms is loaded into registers while the current
@@ -23,16 +24,15 @@
 //! conflicts. Neighbouring units are arranged in groups of 4 by 8, so that together they read few vectors.
 
 use cubecl::prelude::*;
-use windowpane_geometry::{Convolution, Tile};
+use windowpane_geometry::Tile;
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::kernel::Kernel;
 use crate::conv::implicit_gemm::blocks::launch_of;
 use crate::conv::implicit_gemm::rules::{check_cubes, most_splits};
-use crate::conv::problem::{Request, operands, results};
+use crate::conv::problem::{Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
-use crate::device::Capabilities;
 use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
@@ -47,17 +47,12 @@ impl Kernel for Config {
         Some(self.tile)
     }
 
-    fn check(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        config::check(&self.tile, request, device)?;
-        check_cubes(&self.tile, conv, request.pass, device)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        config::check(&self.tile, task)?;
+        check_cubes(&self.tile, task)
     }
 
-    fn units(&self, _: &Convolution, _: Request, _: &Capabilities) -> u32 {
+    fn units(&self, _: Task<'_>) -> u32 {
         config::units(&self.tile)
     }
 
@@ -65,61 +60,51 @@ impl Kernel for Config {
         true
     }
 
-    fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
-        config::search(conv, request, device).splits(&self.tile)
+    fn splits(&self, task: Task<'_>) -> usize {
+        config::search(task).splits(&self.tile)
     }
 
-    fn most_splits(&self, conv: &Convolution, request: Request, _: &Capabilities) -> usize {
-        most_splits(conv, request.pass)
+    fn most_splits(&self, task: Task<'_>) -> usize {
+        most_splits(task.conv, task.request.pass)
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        splits: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        config::search(conv, request, device).seconds(&self.tile, splits)
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
+        config::search(task).seconds(&self.tile, splits)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        launch(arguments, *self);
+        let Config { tile } = *self;
+        let Arguments { client, splits, stored, epilogue, .. } = *arguments;
+        let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
+        let ([a, b], out) = (arguments.operands, arguments.out);
+        let product = config::product(conv, arguments.task.request, &tile, epilogue.form(stored));
+        let form = Form { tile, product };
+        let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
+        let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
+        let out_lanes = form.product.stored_lanes();
+        let launch = launch_of(conv, pass, splits, &tile);
+        // SAFETY: rows and columns past the last are clamped for loads and not stored, terms past the last are clamped
+        // too, and reads outside the tensors are moved inside.
+        unsafe {
+            kernel::simt::launch_unchecked(
+                client,
+                launch.cubes,
+                CubeDim::new_1d(form.units()),
+                a_lanes,
+                b_lanes,
+                out_lanes,
+                buffer(a, a_len / a_lanes),
+                buffer(b, b_len / b_lanes),
+                epilogue.args(conv.filter().count(), results, out_lanes),
+                buffer(out, results * splits / out_lanes),
+                launch.gather,
+                launch.block,
+                form,
+                elem(dtype),
+                elem(accumulator(dtype)),
+                elem(stored),
+            )
+        }
         Ok(())
-    }
-}
-
-/// Launches a pass.
-fn launch(arguments: &Arguments<'_>, Config { tile }: Config) {
-    let Arguments { client, conv, splits, stored, epilogue, .. } = *arguments;
-    let Request { pass, dtype, .. } = arguments.request;
-    let ([a, b], out) = (arguments.operands, arguments.out);
-    let product = config::product(conv, arguments.request, &tile, epilogue.form(stored));
-    let form = Form { tile, product };
-    let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
-    let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
-    let out_lanes = form.product.stored_lanes();
-    let launch = launch_of(conv, pass, splits, &tile);
-    // SAFETY: lines and columns past the last are clamped for loads and not stored, terms past the last are clamped
-    // too, and reads outside the tensors are moved inside.
-    unsafe {
-        kernel::simt::launch_unchecked(
-            client,
-            launch.cubes,
-            CubeDim::new_1d(form.units()),
-            a_lanes,
-            b_lanes,
-            out_lanes,
-            buffer(a, a_len / a_lanes),
-            buffer(b, b_len / b_lanes),
-            epilogue.args(conv.filter().count(), results, out_lanes),
-            buffer(out, results * splits / out_lanes),
-            launch.gather,
-            launch.block,
-            form,
-            elem(dtype),
-            elem(accumulator(dtype)),
-            elem(stored),
-        )
     }
 }

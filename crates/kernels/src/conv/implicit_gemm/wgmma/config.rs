@@ -2,19 +2,19 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, LIMIT, Precision, Tile, Tiling};
+use windowpane_geometry::{Convolution, LIMIT, Precision, Tile, TileOverrides};
 
 use super::cost;
+use super::im2col::Im2colWalk;
 use super::kernel::staged_bytes;
 use super::product::Product;
 use super::tile::{ROWS, WARPGROUP, units, warps};
-use super::walk::Walk;
-use crate::conv::common::rules::check_number;
+use crate::conv::common::rules::{MOST_BLOCK, check_block, check_number, check_sums, check_units};
 use crate::conv::common::split_k;
 use crate::conv::implicit_gemm::rules;
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::{Pass, Request, Task};
 use crate::device::Capabilities;
-use crate::error::{NotApplicable, PlanError, require};
+use crate::error::{NotApplicable, PlanError, ensure, require};
 
 /// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "wgmma";
@@ -52,12 +52,8 @@ pub struct Config {
 
 impl Config {
     /// The configuration with the lowest estimated cost.
-    pub(in crate::conv) fn new(
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Option<Self> {
-        tile(conv, request, device).map(Self::from)
+    pub(in crate::conv) fn new(task: Task<'_>) -> Option<Self> {
+        tile(task).map(Self::from)
     }
 
     pub(super) fn as_tile(self) -> Tile {
@@ -66,8 +62,8 @@ impl Config {
     }
 
     /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
-        let tile = tiling.over(self.as_tile());
+    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let tile = overrides.over(self.as_tile());
         check_number("ratio_n", tile.ratio_n, 1)?;
         check_number("elems_per_thread", tile.elems_per_thread, LOAD)?;
         Ok(tile.into())
@@ -89,13 +85,10 @@ impl fmt::Display for Config {
 }
 
 /// Whether the kernel can compute a problem on a device: the copy engine's maps must be able to describe it.
-pub(in crate::conv) fn applies(
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), NotApplicable> {
+pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+    let Task { conv, request, device } = task;
     require(device.wgmma, "the device has no warpgroup products (wgmma)")?;
-    rules::applies(conv, request, device)?;
+    rules::applies(task)?;
     let product = Product::new(conv, request).ok_or(NotApplicable(
         "the tensor copy engine cannot read the operands, or sums are short",
     ))?;
@@ -105,7 +98,8 @@ pub(in crate::conv) fn applies(
     )
 }
 
-fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
+fn tile(task: Task<'_>) -> Option<Tile> {
+    let Task { conv, request, device } = task;
     let product = Product::new(conv, request)?;
     let mut best: Option<(f64, Tile)> = None;
     // Among tiles of equal cost the first one wins: with more rows fewer bytes are loaded, and the clock is higher.
@@ -116,7 +110,7 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
         for times in [1, 2] {
             let Some(tile) = fitted(block, times, &product, device) else { continue };
             // The products of parts are waited for at each stage, which 64 rows do not hide, unless there are no more.
-            let few = product.pass == Pass::Filter && product.columns() <= ROWS as usize;
+            let few = product.pass == Pass::Weight && product.columns() <= ROWS as usize;
             if product.parts > 1 && tile.block_m == ROWS && !few {
                 continue;
             }
@@ -132,12 +126,8 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
 }
 
 /// The number of parts of each sum with the lowest cost.
-pub(in crate::conv) fn splits(
-    conv: &Convolution,
-    request: Request,
-    tile: &Tile,
-    device: &Capabilities,
-) -> usize {
+pub(in crate::conv) fn splits(task: Task<'_>, tile: &Tile) -> usize {
+    let Task { conv, request, device } = task;
     Product::new(conv, request).map_or(1, |product| cheapest_splits(&product, tile, device))
 }
 
@@ -145,7 +135,8 @@ fn cheapest_splits(product: &Product, tile: &Tile, device: &Capabilities) -> usi
     let cost = |splits: &usize| cost::cycles(product, tile, *splits, device);
     let most = worthwhile_splits(product, tile, device);
     // With few tiles, as many parts as give each multiprocessor one or two of them.
-    let tiles = |walk: Walk| walk.products() * product.tiles(&walk, tile).iter().product::<usize>();
+    let tiles =
+        |walk: Im2colWalk| walk.products() * product.tiles(&walk, tile).iter().product::<usize>();
     let tiles = product.walks(tile).map(tiles).max().unwrap_or(1) * product.groups();
     let all = device.multiprocessors.unwrap_or(1) as usize;
     let filling = [all, 2 * all].map(|cubes| cubes / tiles.max(1));
@@ -188,7 +179,7 @@ fn fitted(
     // With several parts a stage takes proportionally longer to multiply, so that fewer stages are enough.
     let least = if product.parts > 1 { 2 } else { 3 };
     // Cubes that share a multiprocessor must also fit without resident columns: others were slower.
-    let fits = |walk: Walk| {
+    let fits = |walk: Im2colWalk| {
         product.resident(&walk, &tile) <= 1
             || shared_bytes(product, &tile, &walk, [least; 2], false) <= room
     };
@@ -198,7 +189,7 @@ fn fitted(
 
 /// The most stages that fit, where sums are stored whole or `split`.
 fn most_stages(tile: &Tile, product: &Product, room: usize, split: bool) -> u32 {
-    let most = |walk: Walk| {
+    let most = |walk: Im2colWalk| {
         let fits = |stages: &u32| pipeline_bytes(product, tile, &walk, *stages, split) <= room;
         (1..=MOST_STAGES).take_while(fits).last().unwrap_or(0)
     };
@@ -206,7 +197,12 @@ fn most_stages(tile: &Tile, product: &Product, room: usize, split: bool) -> u32 
 }
 
 /// The number of cubes that the device holds at once. Two cubes on a multiprocessor hide each other's stores.
-pub(super) fn cubes(product: &Product, tile: &Tile, walk: &Walk, device: &Capabilities) -> usize {
+pub(super) fn cubes(
+    product: &Product,
+    tile: &Tile,
+    walk: &Im2colWalk,
+    device: &Capabilities,
+) -> usize {
     let registers = units(tile) * (sums(product, tile) + OTHER_REGISTERS);
     let shared = pipeline_bytes(product, tile, walk, tile.stages, false) + RESERVED;
     // With several parts, the products of each stage are waited for as well, and two cubes slow each other down more.
@@ -222,7 +218,13 @@ fn sums(product: &Product, tile: &Tile) -> u32 {
 
 /// The bytes of `stages` stages, and of the memory in which warps rearrange their results, which are wider if sums are
 /// `split`.
-fn pipeline_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32, split: bool) -> usize {
+fn pipeline_bytes(
+    product: &Product,
+    tile: &Tile,
+    walk: &Im2colWalk,
+    stages: u32,
+    split: bool,
+) -> usize {
     let resident = product.resident(walk, tile);
     let columns = if resident > 0 { resident } else { stages };
     shared_bytes(product, tile, walk, [stages, columns], split)
@@ -232,37 +234,33 @@ fn pipeline_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32, spli
 fn shared_bytes(
     product: &Product,
     tile: &Tile,
-    walk: &Walk,
+    walk: &Im2colWalk,
     [stages, columns]: [u32; 2],
     split: bool,
 ) -> usize {
     let row_stages = if walk.reach > 0 { walk.row_stages(stages) } else { stages } as usize;
     let columns = columns as usize * product.columns_bytes(tile);
     // For a weight gradient it is always assumed that sums are split.
-    let stored = if split || product.pass == Pass::Filter { 4 } else { product.stored() };
+    let stored = if split || product.pass == Pass::Weight { 4 } else { product.stored() };
     let staged = warps(tile) * staged_bytes(tile, stored, product.resident(walk, tile));
     product.parts * (row_stages * product.rows_bytes(walk, tile) + columns) + staged as usize
 }
 
 /// The largest number of parts that is worth trying.
 fn worthwhile_splits(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
-    let least = if product.pass == Pass::Filter { 8 } else { 4 };
+    let least = if product.pass == Pass::Weight { 8 } else { 4 };
     (longest(product, tile) / least).min(most_parts(product, tile, device)).max(1)
 }
 
 /// The largest number of parts that the kernel supports.
-pub(in crate::conv) fn most_splits(
-    conv: &Convolution,
-    request: Request,
-    tile: &Tile,
-    device: &Capabilities,
-) -> usize {
+pub(in crate::conv) fn most_splits(task: Task<'_>, tile: &Tile) -> usize {
+    let Task { conv, request, device } = task;
     let product = Product::new(conv, request);
     product.map_or(1, |product| most_parts(&product, tile, device))
 }
 
 fn most_parts(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
-    if product.pass == Pass::Filter {
+    if product.pass == Pass::Weight {
         return split_k::most(&product.conv, product.pass);
     }
     // Results that may have to be recomputed are recomputed before the parts are added; resident columns are those of
@@ -281,12 +279,8 @@ fn longest(product: &Product, tile: &Tile) -> usize {
 }
 
 /// Rejects a tile that the kernel cannot be compiled for.
-pub(in crate::conv) fn check(
-    tile: &Tile,
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> Result<(), PlanError> {
+pub(in crate::conv) fn check(tile: &Tile, task: Task<'_>) -> Result<(), PlanError> {
+    let Task { conv, request, device } = task;
     match Product::new(conv, request) {
         Some(product) => check_tile(tile, &product, device),
         None => Err(PlanError::Foreign),
@@ -297,39 +291,30 @@ fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(
     let line = product.line() as u32;
     check_number("block_k", tile.block_k, product.terms_a_step() as u32)?;
     // Operands that are contiguous across the terms are loaded in panels that are one line, or one slice, wide.
-    let filter = product.pass == Pass::Filter;
-    let panels = |of: u32, wide: u32| if filter { of.max(wide) } else { of };
+    let is_weight = product.pass == Pass::Weight;
+    let panels = |of: u32, wide: u32| if is_weight { of.max(wide) } else { of };
     for (name, block, of) in [
         ("block_m", tile.block_m, panels(ROWS.saturating_mul(tile.ratio_m), line)),
         ("block_n", tile.block_n, panels(32, product.slice() as u32)),
     ] {
-        if block == 0 || !block.is_multiple_of(of) || block > 256 {
-            return Err(PlanError::Block { name, block, of, limit: 256 });
-        }
+        check_block(name, block, of, MOST_BLOCK)?;
     }
     let sums = sums(product, tile);
     let units = units(tile);
     // The units share 65,536 registers, and each unit needs some that are not accumulators. The assembler
     // allocates registers for whole warpgroups.
     let limit = MOST_SUMS.min(REGISTERS / units.next_multiple_of(WARPGROUP) - OTHER_REGISTERS);
-    if sums == 0 || sums > limit {
-        return Err(PlanError::Accumulators { sums, limit });
-    }
-    if units > device.units_per_cube {
-        return Err(PlanError::Units { units, limit: device.units_per_cube });
-    }
+    check_sums(sums, 1, limit)?;
+    check_units(units, device)?;
     let room = device.shared_bytes.saturating_sub(RESERVED);
-    let most = most_stages(tile, product, room, false);
-    if tile.stages < 2 || tile.stages > most {
-        return Err(PlanError::Stages { stages: tile.stages, least: 2, most });
-    }
-    Ok(())
+    let (stages, most) = (tile.stages, most_stages(tile, product, room, false));
+    ensure((2..=most).contains(&stages), PlanError::Stages { stages, least: 2, most })
 }
 
 /// A description of the form in which the kernel multiplies its factors.
 pub(in crate::conv) fn factors(conv: &Convolution, request: Request) -> &'static str {
     let product = Product::new(conv, request);
-    match product.map(|product| (product.parts, product.fold.is_some())) {
+    match product.map(|product| (product.parts, product.repacked.is_some())) {
         Some((3, _)) => "three bf16 each, six products",
         Some((2, true)) => "two tf32 each, three products; pixels in lines",
         Some((2, false)) => "two tf32 each, three products",

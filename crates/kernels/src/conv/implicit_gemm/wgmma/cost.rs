@@ -1,13 +1,13 @@
 //! Estimates the cycles of tiles, by which the tile is chosen, and the seconds of all launches of a pass.
 
-use windowpane_geometry::{AXES, Convolution, Tile};
+use windowpane_geometry::{AXES, Tile};
 
 use super::config::cubes;
+use super::im2col::Im2colWalk;
 use super::product::Product;
 use super::tile::{CHUNK, CHUNK_BYTES, LINE, products, whole};
-use super::walk::Walk;
 use crate::conv::common::cost;
-use crate::conv::problem::{Pass, Request, operands};
+use crate::conv::problem::{Pass, Task, operands};
 use crate::device::Capabilities;
 
 /// The multiply-adds of 16-bit factors that a multiprocessor's matrix units complete per cycle.
@@ -48,13 +48,8 @@ const CYCLES_PER_PARTIAL_LINE: f64 = 2.0;
 const CYCLES_PER_REPACKED_LINE: f64 = 4.0;
 
 /// The estimated seconds of a pass, with the launches that repack operands and recompute results.
-pub(super) fn seconds(
-    conv: &Convolution,
-    request: Request,
-    tile: &Tile,
-    splits: usize,
-    device: &Capabilities,
-) -> f64 {
+pub(super) fn seconds(task: Task<'_>, tile: &Tile, splits: usize) -> f64 {
+    let Task { conv, request, device } = task;
     let Some(product) = Product::new(conv, request) else { return f64::INFINITY };
     let walks = product.walks(tile).count();
     let mut multiplying = cost::START * walks as f64 + single_results(&product, device);
@@ -62,7 +57,7 @@ pub(super) fn seconds(
         multiplying += tiles_cycles(&product, &walk, tile, splits, device);
         multiplying += slow_lines(&product, &walk, tile, splits, device);
     }
-    let (repacking, repacks) = repacking(&product, conv, request, device);
+    let (repacking, repacks) = repacking(&product, task);
     let [image, flat] = cost::read(conv, request.pass);
     let image = if product.repacks_image() { product.image_elements() } else { image };
     let flat = if product.packed { product.flat_elements() } else { flat };
@@ -74,12 +69,8 @@ pub(super) fn seconds(
 }
 
 /// The seconds of repacking operands, without their launches, and the number of these.
-fn repacking(
-    product: &Product,
-    conv: &Convolution,
-    request: Request,
-    device: &Capabilities,
-) -> (f64, usize) {
+fn repacking(product: &Product, task: Task<'_>) -> (f64, usize) {
+    let Task { conv, request, device } = task;
     let (mut seconds, mut launches) = (0.0, 0);
     let [source, _] = operands(conv, request.pass);
     let image = source * request.dtype.size() + product.image_elements() * product.size;
@@ -96,14 +87,14 @@ fn repacking(
 
 /// The cycles in which the copy engine loads a step's rows and columns with `rate` bytes per cycle, where rows are loaded
 /// once for `taps` taps. Resident columns are counted as well: without them, the time of small tiles is estimated too low.
-fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, rate: f64) -> f64 {
+fn loading(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize, rate: f64) -> f64 {
     let parts = product.parts as f64;
     let rows = product.rows_bytes(walk, tile) as f64 / taps as f64;
     let columns = product.columns_bytes(tile) as f64;
     let loading = parts * (rows + columns) / rate;
     let (sizes, steps) = product.image();
     let pixel = steps[sizes.len() - 2] * product.size;
-    if product.pass == Pass::Filter || product.comb().is_some() {
+    if product.pass == Pass::Weight || product.planar().is_some() {
         return loading;
     }
     // The chunks of lines that are filled with zeros, because the channels, or the columns of a panel, end there.
@@ -125,26 +116,26 @@ fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, rate: f64) 
 /// weight gradient the last slices of the image's channels and the last panels of the other operand.
 fn slow_lines(
     product: &Product,
-    walk: &Walk,
+    walk: &Im2colWalk,
     tile: &Tile,
     splits: usize,
     device: &Capabilities,
 ) -> f64 {
-    let filter = product.pass == Pass::Filter;
+    let is_weight = product.pass == Pass::Weight;
     let line = product.line();
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
     let tiles = tiles_m * tiles_n * splits * product.groups() * walk.products();
     let steps = tiles * product.parts * product.steps_a_part(walk, 0, splits);
     let shared = if walk.reach > 0 { walk.taps(0)[AXES - 1].max(1) } else { 1 };
-    let image = if filter { tile.block_n as f64 } else { tile.block_m as f64 / shared as f64 };
+    let image = if is_weight { tile.block_n as f64 } else { tile.block_m as f64 / shared as f64 };
     let mut step = 0.0;
-    if product.comb().is_none() && product.lines().is_some() {
+    if product.planar().is_none() && product.lines().is_some() {
         step += CYCLES_PER_REPACKED_LINE * image;
     }
-    if filter && product.comb().is_none() && !product.inner().is_multiple_of(product.slice()) {
+    if is_weight && product.planar().is_none() && !product.inner().is_multiple_of(product.slice()) {
         step += CYCLES_PER_PARTIAL_LINE * image / product.slices() as f64;
     }
-    if filter && product.flat.mn_major && !product.columns().is_multiple_of(line) {
+    if is_weight && product.flat.mn_major && !product.columns().is_multiple_of(line) {
         step += CYCLES_PER_PARTIAL_LINE * line as f64 / tiles_m as f64;
     }
     step * steps as f64 / device.multiprocessor_count() as f64
@@ -153,7 +144,7 @@ fn slow_lines(
 /// The cycles in which each multiprocessor stores results that are not whole chunks.
 fn single_results(product: &Product, device: &Capabilities) -> f64 {
     let whole = product.columns().is_multiple_of(CHUNK as usize);
-    match whole || product.pass == Pass::Filter || product.pointwise.is_some() {
+    match whole || product.pass == Pass::Weight || product.pointwise.is_some() {
         true => 0.0,
         false => {
             CYCLES_PER_SINGLE_RESULT * product.results() as f64
@@ -175,7 +166,7 @@ fn cached(device: &Capabilities) -> f64 {
 /// The estimated cycles of all launches, by which tiles and numbers of parts are compared.
 pub(super) fn cycles(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) -> f64 {
     let launched = cost::START + device.launching(1) * clock(device);
-    let tiles = |walk: Walk| launched + tiles_cycles(product, &walk, tile, splits, device);
+    let tiles = |walk: Im2colWalk| launched + tiles_cycles(product, &walk, tile, splits, device);
     let tiles = product.walks(tile).map(tiles).sum::<f64>();
     let parts = (2 * splits * product.results() * 4) as f64;
     match splits {
@@ -184,10 +175,10 @@ pub(super) fn cycles(product: &Product, tile: &Tile, splits: usize, device: &Cap
     }
 }
 
-/// The estimated cycles of all waves of tiles of a walk, each limited by its slowest resource.
+/// The estimated cycles of all waves of tiles of a product, each limited by its slowest resource.
 fn tiles_cycles(
     product: &Product,
-    walk: &Walk,
+    walk: &Im2colWalk,
     tile: &Tile,
     splits: usize,
     device: &Capabilities,
@@ -197,7 +188,7 @@ fn tiles_cycles(
     // A step of fewer terms takes a fraction of the time.
     let part = (product.terms_a_step() * product.size) as f64 / f64::from(LINE);
     let read = part * times * m / 64.0 * 4.0 * (64.0 + n) * 32.0;
-    let stored = if splits > 1 || product.pass == Pass::Filter { 4 } else { product.size };
+    let stored = if splits > 1 || product.pass == Pass::Weight { 4 } else { product.size };
     let all = device.multiprocessors.unwrap_or(1) as usize;
     let store = STORED + m * n * stored as f64 / cached(device);
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
@@ -207,7 +198,7 @@ fn tiles_cycles(
     // With fewer tiles than multiprocessors, each of these has a larger share of the cache's bandwidth. In weight gradients
     // this was not seen.
     let rate = LOAD_SPEED * cached(device);
-    let busy = if product.pass == Pass::Filter { all } else { tiles.clamp(1, all) };
+    let busy = if product.pass == Pass::Weight { all } else { tiles.clamp(1, all) };
     let rate = (rate * all as f64 / busy as f64).min(rate.max(MOST_LOADED_BYTES_PER_CYCLE));
     let (columns, line) = (tile.block_n as usize, product.line());
     let is_ragged = columns > 2 * line && !columns.is_multiple_of(line);

@@ -26,7 +26,7 @@
 //!   image; a tap is an offset into the window. The other operand is loaded with a plain map.
 //!   Where a tile is so narrow that its products finish before the next rows are loaded, a run of
 //!   pixels is loaded once for all taps along the width, and each tap reads it at a different offset
-//!   (`Walk`). Where one tile has all columns and there is room for those of all its steps, they are *resident*:
+//!   (`Im2colWalk`). Where one tile has all columns and there is room for those of all its steps, they are *resident*:
 //!   a cube loads them only once, for all its tiles.
 //! * The *warpgroups* wait until a stage is `full` and multiply it (`wgmma`), with their accumulators in
 //!   registers. The products are asynchronous. A stage is released when the first products of the next
@@ -47,27 +47,27 @@
 //!           rows                      columns                   terms of a step
 //! forward   windows, by im2col        filters                   a tap's slice of channels
 //! data      coordinates, by im2col    channels, across          a tap's slice of filters
-//! filter    filters, across           slices of taps, im2col    windows
+//! weight    filters, across           slices of taps, im2col    windows
 //! ```
 //!
 //! With one tap and channels first, the planes of samples are matrices already (`pointwise`). In a weight gradient of
 //! small groups, several groups are multiplied as one, and the results between two groups are not stored.
 //!
-//! A data gradient with strides is one such product for each phase (`Gather`). One launch computes all of them: the copy
-//! engine walks the same coordinates for each, and its taps are at different offsets (`Walk::over`). Only where results
-//! may have to be recomputed, each phase is a launch of its own.
+//! A data gradient with strides is one such product for each phase (`Gather`). One launch computes all of them: the
+//! copy engine walks the same coordinates for each, and its taps are at different offsets (`Im2colWalk::over`). Only
+//! where results may have to be recomputed, each phase is a launch of its own.
 //!
-//! Where tiles are few, sums are split into parts, which a separate launch (`split_k`) adds; where factors are split or
-//! the image is repacked, only those of a weight gradient.
+//! Where tiles are few, sums are split into parts, which a separate launch (`split_k`) adds; where factors are split
+//! or the image is repacked, only those of a weight gradient.
 //!
 //! Some operands are repacked first (`repack`). Pixels with few channels, which the engine cannot read or which would
-//! fill only a fraction of a line, become lines that hold all that a window reads of a row. Pixels of an output gradient
-//! that are no whole chunks are padded. Filters whose terms are not contiguous are transposed. A strict `f32` is split
-//! into two `tf32`, and three products of these make up the whole product. For the weight gradient it is split into three
-//! `bf16`, with six products, since matrix units accept operands that are not contiguous along the terms only in 16 bits. The zeros and the neighbours' values
-//! that are multiplied in addition do not change finite results, but may turn infinite ones into NaN. Therefore,
-//! where the image was repacked, the warps flag results that are not finite, and these are recomputed from the
-//! original operands (`nonfinite_fixup`).
+//! fill only a fraction of a line, become lines that hold all that a window reads of a row. Pixels of an output
+//! gradient that are no whole chunks are padded. Filters whose terms are not contiguous are transposed. A strict `f32`
+//! is split into two `tf32`, and three products of these make up the whole product. For the weight gradient it is
+//! split into three `bf16`, with six products, since matrix units accept operands that are not contiguous along the
+//! terms only in 16 bits. The zeros and the neighbours' values that are multiplied in addition do not change finite
+//! results, but may turn infinite ones into NaN. Therefore, where the image was repacked, the warps flag results that
+//! are not finite, and these are recomputed from the original operands (`nonfinite_fixup`).
 
 use cubecl::ir::{ElemType, FloatKind, UIntKind};
 use cubecl::prelude::*;
@@ -77,23 +77,22 @@ use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather::Gather;
 use crate::conv::common::kernel::Kernel;
-use crate::conv::problem::{Pass, Request, results};
+use crate::conv::problem::{Pass, Request, Task, results};
 use crate::cube::convert::elem;
-use crate::device::Capabilities;
 use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
 mod cost;
+mod im2col;
 mod kernel;
 mod nonfinite_fixup;
 mod pointwise;
 mod product;
 mod repack;
 mod tile;
-mod walk;
 
 pub use config::Config;
-use kernel::{Form, Numbers, flat_map, image_map};
+use kernel::{Args, Form, flat_map, image_map};
 use product::Product;
 use tile::{CHUNK, PAIR};
 
@@ -102,16 +101,11 @@ impl Kernel for Config {
         Some(self.as_tile())
     }
 
-    fn check(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        config::check(&self.as_tile(), conv, request, device)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        config::check(&self.as_tile(), task)
     }
 
-    fn units(&self, _: &Convolution, _: Request, _: &Capabilities) -> u32 {
+    fn units(&self, _: Task<'_>) -> u32 {
         tile::units(&self.as_tile())
     }
 
@@ -119,12 +113,12 @@ impl Kernel for Config {
         true
     }
 
-    fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
-        config::splits(conv, request, &self.as_tile(), device)
+    fn splits(&self, task: Task<'_>) -> usize {
+        config::splits(task, &self.as_tile())
     }
 
-    fn most_splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
-        config::most_splits(conv, request, &self.as_tile(), device)
+    fn most_splits(&self, task: Task<'_>) -> usize {
+        config::most_splits(task, &self.as_tile())
     }
 
     /// The repacked operands, and the flags of results that must be recomputed.
@@ -136,97 +130,87 @@ impl Kernel for Config {
         config::factors(conv, request)
     }
 
-    fn seconds(
-        &self,
-        conv: &Convolution,
-        request: Request,
-        splits: usize,
-        device: &Capabilities,
-    ) -> f64 {
-        cost::seconds(conv, request, &self.as_tile(), splits, device)
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
+        cost::seconds(task, &self.as_tile(), splits)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        launch(arguments, &self.as_tile())
-    }
-}
-
-/// Launches a pass.
-fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
-    let Arguments { client, device, conv, request, splits, stored, epilogue, .. } = *arguments;
-    let Request { pass, dtype, .. } = request;
-    let out = arguments.out;
-    let product = Product::new(conv, request).ok_or(PlanError::Foreign)?;
-    let [image, flat] = match (arguments.operands, product.pointwise) {
-        ([one, other], Some(pointwise)) if pointwise.swaps => [other, one],
-        (own, _) => own,
-    };
-    let repacked_image = match product.pointwise {
-        Some(pointwise) if pointwise.transposes => {
-            Some(repack::matrix(client, conv, request, image))
-        }
-        _ => product.repacks_image().then(|| repack::image(client, &product, dtype, image)),
-    };
-    let repacked_flat = product.packed.then(|| repack::flat(client, &product, dtype, flat));
-    let (read_image, read_flat) =
-        (repacked_image.as_ref().unwrap_or(image), repacked_flat.as_ref().unwrap_or(flat));
-    let factor = match dtype {
-        DType::F32 if product.parts > 2 => elem(DType::BF16),
-        DType::F32 => ElemType::Float(FloatKind::TF32),
-        _ => elem(dtype),
-    };
-    let results = results(conv, pass);
-    for (walk, given) in product.walks(tile).zip(Gather::all(conv, pass)) {
-        let form = Form::new(&product, &walk, *tile, stored, epilogue);
-        let pair = form.finished() as usize;
-        // Results that warps rearrange are stored as words of 32 bits.
-        let (word, words) = match form.packed {
-            true => (ElemType::UInt(UIntKind::U32), CHUNK / PAIR),
-            false => (elem(stored), form.stored_at_once()),
+        let Arguments { client, task, splits, stored, epilogue, .. } = *arguments;
+        let Task { conv, request, device } = task;
+        let Request { pass, dtype, .. } = request;
+        let (tile, out) = (&self.as_tile(), arguments.out);
+        let product = Product::new(conv, request).ok_or(PlanError::Foreign)?;
+        let [image, flat] = match (arguments.operands, product.pointwise) {
+            ([one, other], Some(pointwise)) if pointwise.swaps => [other, one],
+            (own, _) => own,
         };
-        let cubes = config::cubes(&product, tile, &walk, device);
-        let numbers = Numbers::launch(&product, &walk, &form, splits, cubes);
-        let cubes = cubes.min(numbers.tiles as usize);
-        let flags = product.flags(&walk, tile, splits);
-        // If nothing is checked, the kernel writes no flags, and any buffer can be passed.
-        let flag_words = match flags {
-            0 => out.clone(),
-            _ => client.empty(flags * size_of::<u32>()),
+        let repacked_image = match product.pointwise {
+            Some(pointwise) if pointwise.transposes => {
+                Some(repack::matrix(client, conv, request, image))
+            }
+            _ => product.repacks_image().then(|| repack::image(client, &product, dtype, image)),
         };
-        // SAFETY: rows and columns past the last are not stored, the copy engine returns zeros outside a tensor, and
-        // there is a flag for each band of each tile.
-        unsafe {
-            kernel::wgmma::launch_unchecked(
-                client,
-                CubeCount::Static(cubes as u32, 1, 1),
-                CubeDim::new_1d(form.units()),
-                pair,
-                words as usize,
-                image_map(read_image, &product, &walk, &form, factor),
-                flat_map(read_flat, &product, &form, factor),
-                epilogue.args(conv.filter().count(), results, pair),
-                buffer(out, results * splits / form.stored_at_once() as usize),
-                buffer(&flag_words, flags),
-                numbers,
-                form,
-                factor,
-                elem(stored),
-                word,
-            )
-        }
-        if product.is_checked() {
-            let tensors = [image, flat, out, &flag_words];
-            match pass {
-                Pass::Filter => nonfinite_fixup::filter::launch(
-                    client, &product, &walk, &given, tile, splits, tensors,
-                ),
-                _ => {
-                    nonfinite_fixup::launch(
-                        client, &product, &walk, &given, dtype, tile, tensors, epilogue,
-                    );
+        let repacked_flat = product.packed.then(|| repack::flat(client, &product, dtype, flat));
+        let (read_image, read_flat) =
+            (repacked_image.as_ref().unwrap_or(image), repacked_flat.as_ref().unwrap_or(flat));
+        let factor = match dtype {
+            DType::F32 if product.parts > 2 => elem(DType::BF16),
+            DType::F32 => ElemType::Float(FloatKind::TF32),
+            _ => elem(dtype),
+        };
+        let results = results(conv, pass);
+        for (walk, given) in product.walks(tile).zip(Gather::all(conv, pass)) {
+            let form = Form::new(&product, &walk, *tile, stored, epilogue);
+            let pair = form.finished() as usize;
+            // Results that warps rearrange are stored as words of 32 bits.
+            let (word, words) = match form.packed {
+                true => (ElemType::UInt(UIntKind::U32), CHUNK / PAIR),
+                false => (elem(stored), form.stored_at_once()),
+            };
+            let cubes = config::cubes(&product, tile, &walk, device);
+            let args = Args::launch(&product, &walk, &form, splits, cubes);
+            let cubes = cubes.min(args.tiles as usize);
+            let flags = product.flags(&walk, tile, splits);
+            // If nothing is checked, the kernel writes no flags, and any buffer can be passed.
+            let flag_words = match flags {
+                0 => out.clone(),
+                _ => client.empty(flags * size_of::<u32>()),
+            };
+            // SAFETY: rows and columns past the last are not stored, the copy engine returns zeros outside a tensor, and
+            // there is a flag for each band of each tile.
+            unsafe {
+                kernel::wgmma::launch_unchecked(
+                    client,
+                    CubeCount::Static(cubes as u32, 1, 1),
+                    CubeDim::new_1d(form.units()),
+                    pair,
+                    words as usize,
+                    image_map(read_image, &product, &walk, &form, factor),
+                    flat_map(read_flat, &product, &form, factor),
+                    epilogue.args(conv.filter().count(), results, pair),
+                    buffer(out, results * splits / form.stored_at_once() as usize),
+                    buffer(&flag_words, flags),
+                    args,
+                    form,
+                    factor,
+                    elem(stored),
+                    word,
+                )
+            }
+            if product.is_checked() {
+                let tensors = [image, flat, out, &flag_words];
+                match pass {
+                    Pass::Weight => nonfinite_fixup::weight::launch(
+                        client, &product, &walk, &given, tile, splits, tensors,
+                    ),
+                    _ => {
+                        nonfinite_fixup::launch(
+                            client, &product, &walk, &given, dtype, tile, tensors, epilogue,
+                        );
+                    }
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! forward   y[n]  = w · x[n]              a product for each sample; its columns are pixels
 //! data      dx[n] = wᵀ · dy[n]
-//! filter    dw    = Σ dy[n] · x[n]ᵀ        one product; its terms are the pixels of all samples
+//! weight    dw    = Σ dy[n] · x[n]ᵀ        one product; its terms are the pixels of all samples
 //! ```
 //!
 //! The kernel sees a channels-last convolution: its image has the rows as pixels and the terms as channels. For the
@@ -54,11 +54,11 @@ impl Pointwise {
         let (rows, terms, columns) = match pass {
             Pass::Forward => (filters, channels, pixels),
             Pass::Data => (channels, filters, pixels),
-            Pass::Filter if last => (channels, pixels, filters),
-            Pass::Filter => (filters, pixels, channels),
+            Pass::Weight if last => (channels, pixels, filters),
+            Pass::Weight => (filters, pixels, channels),
             Pass::Bias => return None,
         };
-        let filter = pass == Pass::Filter;
+        let is_weight = pass == Pass::Weight;
         let can = conv.layout() == Layout::ChannelsFirst
             && matches!(dtype, DType::F16 | DType::BF16)
             && precision == Precision::Strict
@@ -72,9 +72,9 @@ impl Pointwise {
             && rows.is_multiple_of(2);
         can.then_some(Self {
             samples: conv.input().batch(),
-            sums_samples: filter,
-            swaps: !filter || !last,
-            transposes: !filter && last != (pass == Pass::Data),
+            sums_samples: is_weight,
+            swaps: !is_weight || !last,
+            transposes: !is_weight && last != (pass == Pass::Data),
             rows,
             terms,
             columns,

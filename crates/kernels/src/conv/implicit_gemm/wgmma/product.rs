@@ -2,10 +2,10 @@
 
 use windowpane_geometry::{AXES, Convolution, DType, FilterLayout, LIMIT, Layout, Precision, Tile};
 
+use super::im2col::Im2colWalk;
 use super::pointwise::Pointwise;
-use super::repack::fold::{COMB_LINE, Comb, Fold, PLANES};
+use super::repack::image::{PLANE_LINE, PLANES, Planar, RepackedImage};
 use super::tile::{self, CHUNK_BYTES, LINE, bands, is_narrow};
-use super::walk::Walk;
 use crate::conv::common::gather::{self, Gather, Phases, WeightSteps, weight_steps};
 use crate::conv::problem::{Pass, Request, results, windows};
 
@@ -33,7 +33,7 @@ pub(super) struct Product {
     /// not stored.
     pub(super) merged: usize,
     /// How pixels with few channels are repacked as lines.
-    pub(super) fold: Option<Fold>,
+    pub(super) repacked: Option<RepackedImage>,
     /// The matrices of channels-first tensors, if the kernel reads these; `conv` and `pass` are then what it sees.
     pub(super) pointwise: Option<Pointwise>,
     /// The layout of the other operand, and whether it must be repacked.
@@ -48,7 +48,7 @@ impl Product {
         let (parts, size) = match (dtype, precision) {
             (DType::F16 | DType::BF16, Precision::Strict) => (1, 2),
             (DType::F32, Precision::Tf32) => (1, 4),
-            (DType::F32, Precision::Strict) if pass == Pass::Filter => (3, 2),
+            (DType::F32, Precision::Strict) if pass == Pass::Weight => (3, 2),
             (DType::F32, Precision::Strict) => (2, 4),
             _ => return None,
         };
@@ -57,7 +57,7 @@ impl Product {
         }
         let aligned = |elements: usize| (elements * size).is_multiple_of(CHUNK_BYTES);
         // Only a forward pass splits repacked factors as well.
-        let fold = Fold::new(conv, pass, size)
+        let repacked = RepackedImage::new(conv, pass, size)
             .filter(|_| pass == Pass::Forward || (parts == 1 && size == 2));
         // 32-bit factors are only read along the terms.
         let readable = |flat: &Flat| {
@@ -66,12 +66,12 @@ impl Product {
                 && (size == 2 || !flat.mn_major)
         };
         // Parts of the output gradient keep its layout; filters in parts are contiguous along the terms.
-        let kept = pass == Pass::Filter || (parts == 1 && fold.is_none());
-        let merged = if pass == Pass::Filter && parts == 1 { merged(conv, size) } else { 1 };
+        let kept = pass == Pass::Weight || (parts == 1 && repacked.is_none());
+        let merged = if pass == Pass::Weight && parts == 1 { merged(conv, size) } else { 1 };
         let own = Flat::new(conv, pass)
             .map(|flat| Flat { across_group: merged * flat.across_group, ..flat });
         let flat = own.filter(|flat| kept && readable(flat));
-        let padded = own.filter(|_| pass == Pass::Filter && parts == 1 && conv.groups() == 1);
+        let padded = own.filter(|_| pass == Pass::Weight && parts == 1 && conv.groups() == 1);
         let padded = padded.map(|own| own.padded(CHUNK_BYTES / size)).filter(readable);
         let product = Self {
             conv: *conv,
@@ -79,9 +79,9 @@ impl Product {
             size,
             parts,
             merged,
-            fold,
+            repacked,
             pointwise: None,
-            flat: flat.or(padded).unwrap_or_else(|| Flat::packed(conv, pass, fold, size)),
+            flat: flat.or(padded).unwrap_or_else(|| Flat::packed(conv, pass, repacked, size)),
             packed: parts > 1 || flat.is_none(),
         };
         let image_channels = match pass {
@@ -92,21 +92,21 @@ impl Product {
         // memory, or the device is lost with an illegal instruction, so each group has to start at one.
         let whole = conv.groups() == 1
             || match pass {
-                Pass::Filter => aligned(product.inner()),
+                Pass::Weight => aligned(product.inner()),
                 _ => product.inner().is_multiple_of(product.slice()),
             };
         let terms = match pass {
-            Pass::Filter => fewest_windows(conv),
+            Pass::Weight => fewest_windows(conv),
             _ => conv.filter().taps() * gather::inner(conv, pass),
         };
         let can = pass != Pass::Bias
             && conv.layout() == Layout::ChannelsLast
-            && (fold.is_some() || aligned(image_channels))
+            && (repacked.is_some() || aligned(image_channels))
             && whole
-            && (pass != Pass::Filter || flat.or(padded).is_some())
+            && (pass != Pass::Weight || flat.or(padded).is_some())
             && (parts == 1 || terms >= LEAST_TERMS)
             && product.image_elements().max(product.flat_elements()) <= LIMIT
-            && (product.comb().is_some()
+            && (product.planar().is_some()
                 || product.bare_walks().all(|walk| walk.fits(conv.grid().rank())));
         can.then_some(product)
     }
@@ -121,7 +121,7 @@ impl Product {
             size: request.dtype.size(),
             parts: 1,
             merged: 1,
-            fold: None,
+            repacked: None,
             pointwise: Some(pointwise),
             flat: Flat {
                 dimensions: pointwise.dimensions(),
@@ -151,9 +151,9 @@ impl Product {
     }
 
     /// The matrix products that the pass consists of, as the copy engine walks them for a tile.
-    pub(super) fn walks(&self, tile: &Tile) -> impl Iterator<Item = Walk> + use<> {
+    pub(super) fn walks(&self, tile: &Tile) -> impl Iterator<Item = Im2colWalk> + use<> {
         let rank = self.conv.grid().rank();
-        let shares = self.pass != Pass::Filter && !self.is_checked();
+        let shares = self.pass != Pass::Weight && !self.is_checked();
         let narrow = is_narrow(tile);
         self.bare_walks().map(move |walk| {
             let shared = walk.shared().filter(|walk| walk.fits(rank));
@@ -163,20 +163,21 @@ impl Product {
 
     /// The same without shared pixels: a walk over all phases of a data gradient, or one for each product. Results
     /// that may have to be recomputed are recomputed one phase after the other.
-    fn bare_walks(&self) -> impl Iterator<Item = Walk> + use<> {
-        let Self { conv, fold, pointwise, .. } = *self;
+    fn bare_walks(&self) -> impl Iterator<Item = Im2colWalk> + use<> {
+        let Self { conv, repacked, pointwise, .. } = *self;
         let phased = self.pass == Pass::Data && !self.is_checked();
         let phases = Phases::new(&conv).filter(|phases| phased && phases.fits());
         let lines = self.lines();
         let alone = phases.is_none().then(|| Gather::all(&conv, self.pass));
         let alone = alone.into_iter().flatten().map(move |gather| {
-            let gather = fold.map_or(gather, |fold| fold.over(gather));
-            let walk = Walk::new(pointwise.map_or(gather, |pointwise| pointwise.over(gather)));
-            let rows = lines.map(|fold| (fold.window_rows, fold.windows));
+            let gather = repacked.map_or(gather, |repacked| repacked.over(gather));
+            let walk =
+                Im2colWalk::new(pointwise.map_or(gather, |pointwise| pointwise.over(gather)));
+            let rows = lines.map(|repacked| (repacked.window_rows, repacked.windows));
             let (plane_rows, line_rows) = rows.unwrap_or((walk.plane_rows, walk.line_rows));
-            Walk { line_rows, plane_rows, ..walk }
+            Im2colWalk { line_rows, plane_rows, ..walk }
         });
-        phases.map(|phases| Walk::over(phases, &conv)).into_iter().chain(alone)
+        phases.map(|phases| Im2colWalk::over(phases, &conv)).into_iter().chain(alone)
     }
 
     /// The number of elements of a whole line in shared memory.
@@ -194,13 +195,13 @@ impl Product {
 
     /// The terms of a step: a slice, or in a weight gradient a line of windows.
     pub(super) fn terms_a_step(&self) -> usize {
-        if self.pass == Pass::Filter { self.line() } else { self.slice() }
+        if self.pass == Pass::Weight { self.line() } else { self.slice() }
     }
 
     /// The number of terms of a tap (in a weight gradient, columns of a tap), and the number of their slices.
     pub(super) fn inner(&self) -> usize {
         let own = || self.merged * gather::inner(&self.conv, self.pass);
-        self.fold.map_or_else(own, |fold| fold.line(self.size))
+        self.repacked.map_or_else(own, |repacked| repacked.line(self.size))
     }
 
     pub(super) fn slices(&self) -> usize {
@@ -225,23 +226,23 @@ impl Product {
     /// The memory step from one column's result to the next column's, and the columns of a group, or of a tap.
     pub(super) fn result_columns(&self) -> [usize; 2] {
         match self.pass {
-            Pass::Filter => [self.weights().inner, self.inner()],
+            Pass::Weight => [self.weights().inner, self.inner()],
             _ => [1, self.columns()],
         }
     }
 
-    pub(super) fn comb(&self) -> Option<Comb> {
-        self.fold.and_then(|fold| fold.comb)
+    pub(super) fn planar(&self) -> Option<Planar> {
+        self.repacked.and_then(|repacked| repacked.planar)
     }
 
     /// The taps of the filters on each axis, as they are repacked.
     pub(super) fn kernel(&self) -> [usize; AXES] {
         let kernel = self.conv.filter().kernel().three(1);
-        self.lines().map_or(kernel, |fold| [kernel[0], fold.taps, 1])
+        self.lines().map_or(kernel, |repacked| [kernel[0], repacked.taps, 1])
     }
 
     /// The index of a tap among all taps of the filters, in the form of weight steps.
-    pub(super) fn tap_numbers(&self) -> WeightSteps {
+    pub(super) fn tap_steps(&self) -> WeightSteps {
         let [_, height, width] = self.kernel();
         WeightSteps { inner: 0, column: 0, group: 0, kernel: [height * width, width, 1] }
     }
@@ -257,17 +258,17 @@ impl Product {
     ///
     /// The padding of a weight gradient belongs to other results, and that of a data gradient is multiplied by zeros.
     pub(super) fn is_checked(&self) -> bool {
-        self.parts > 1 || (self.fold.is_some() && self.pass == Pass::Forward)
+        self.parts > 1 || (self.repacked.is_some() && self.pass == Pass::Forward)
     }
 
     /// Whether the image is repacked.
     pub(super) fn repacks_image(&self) -> bool {
-        self.parts > 1 || self.fold.is_some()
+        self.parts > 1 || self.repacked.is_some()
     }
 
     /// The lines that the image's pixels become, if they do.
-    pub(super) fn lines(&self) -> Option<Fold> {
-        self.fold.filter(|fold| !fold.pads)
+    pub(super) fn lines(&self) -> Option<RepackedImage> {
+        self.repacked.filter(|repacked| !repacked.pads)
     }
 
     /// The sizes of the image, outermost first, and the memory steps between them. The parts of factors are outermost,
@@ -280,21 +281,26 @@ impl Product {
         let [depth, height, width] = shape.space().three(1);
         let samples = self.pointwise.filter(|pointwise| pointwise.sums_samples);
         let batch = samples.map_or(shape.batch() * self.parts, |pointwise| pointwise.samples);
-        let (space, channels, row, step) = match self.fold {
+        let (space, channels, row, step) = match self.repacked {
             None => ([height, width], shape.channels(), width * shape.channels(), shape.channels()),
-            Some(Fold { comb: Some(comb), pixel, .. }) => {
+            Some(RepackedImage { planar: Some(planar), pixel, .. }) => {
                 // A run of pixels may start at any pixel: at the `h`-th pixel of the `w`-th line of pixels.
-                let line = COMB_LINE * pixel;
+                let line = PLANE_LINE * pixel;
                 // The last line exists for runs that start inside the previous one.
-                let lines = comb.pixels / COMB_LINE - 1;
+                let lines = planar.pixels / PLANE_LINE - 1;
                 return (
-                    vec![PLANES * comb.deals * self.parts, COMB_LINE, lines, line],
-                    vec![comb.pixels * pixel, pixel, line, 1],
+                    vec![PLANES * planar.row_sets * self.parts, PLANE_LINE, lines, line],
+                    vec![planar.pixels * pixel, pixel, line, 1],
                 );
             }
-            Some(fold) => {
-                let space = [fold.height, fold.windows];
-                (space, fold.line(self.size), fold.width * fold.pixel, fold.step * fold.pixel)
+            Some(repacked) => {
+                let space = [repacked.height, repacked.windows];
+                (
+                    space,
+                    repacked.line(self.size),
+                    repacked.width * repacked.pixel,
+                    repacked.step * repacked.pixel,
+                )
             }
         };
         let steps = [depth * space[0] * row, space[0] * row, row, step, 1];
@@ -310,9 +316,9 @@ impl Product {
     }
 
     /// The bytes of the rows of a stage, or of a run, for one part.
-    pub(super) fn rows_bytes(&self, walk: &Walk, tile: &Tile) -> usize {
-        match self.comb() {
-            Some(_) => PLANES * (tile.block_m as usize + COMB_LINE) * CHUNK_BYTES,
+    pub(super) fn rows_bytes(&self, walk: &Im2colWalk, tile: &Tile) -> usize {
+        match self.planar() {
+            Some(_) => PLANES * (tile.block_m as usize + PLANE_LINE) * CHUNK_BYTES,
             None => {
                 let rows = (tile.block_m as usize + walk.reach).next_multiple_of(8);
                 rows * self.terms_a_step() * self.size
@@ -331,7 +337,7 @@ impl Product {
     pub(super) fn flat(&self) -> ([usize; 3], [usize; 3]) {
         let [outer, middle, inner] = self.flat.dimensions;
         match self.pass {
-            Pass::Filter => ([outer, self.parts, inner], [inner, outer * inner, 1]),
+            Pass::Weight => ([outer, self.parts, inner], [inner, outer * inner, 1]),
             _ => ([self.parts * outer, middle, inner], [middle * inner, inner, 1]),
         }
     }
@@ -340,7 +346,7 @@ impl Product {
     pub(super) fn workspace(&self, tile: &Tile, splits: usize) -> usize {
         let image = if self.repacks_image() { self.image_elements() } else { 0 };
         let flat = if self.packed { self.flat_elements() } else { 0 };
-        let flags = |walk: Walk| self.flags(&walk, tile, splits);
+        let flags = |walk: Im2colWalk| self.flags(&walk, tile, splits);
         let flags = self.walks(tile).map(flags).max().unwrap_or(0);
         let filters = match self.pointwise {
             Some(pointwise) if pointwise.transposes => pointwise.rows * pointwise.terms,
@@ -350,7 +356,7 @@ impl Product {
     }
 
     /// The number of flags: bands of rows, times blocks of columns, times the parts that sums are split into.
-    pub(super) fn flags(&self, walk: &Walk, tile: &Tile, splits: usize) -> usize {
+    pub(super) fn flags(&self, walk: &Im2colWalk, tile: &Tile, splits: usize) -> usize {
         match self.is_checked() {
             true => {
                 let [tiles_m, tiles_n] = self.tiles(walk, tile);
@@ -361,29 +367,29 @@ impl Product {
     }
 
     /// The number of tiles of a product along the rows and along the columns.
-    pub(super) fn tiles(&self, walk: &Walk, tile: &Tile) -> [usize; 2] {
+    pub(super) fn tiles(&self, walk: &Im2colWalk, tile: &Tile) -> [usize; 2] {
         let taps = walk.gather.axes.iter().map(|axis| axis.taps).product::<usize>();
         let (rows, columns) = match self.pass {
-            Pass::Filter => (self.columns(), taps * self.slices() * self.slice()),
+            Pass::Weight => (self.columns(), taps * self.slices() * self.slice()),
             _ => (walk.gather.rows(&self.conv), self.columns()),
         };
         [rows.div_ceil(tile.block_m as usize), columns.div_ceil(tile.block_n as usize)]
     }
 
     /// The number of steps of the longest sum.
-    pub(super) fn steps(&self, walk: &Walk) -> usize {
+    pub(super) fn steps(&self, walk: &Im2colWalk) -> usize {
         self.steps_of(walk.taps(0))
     }
 
     fn steps_of(&self, taps: [usize; AXES]) -> usize {
         match self.pass {
-            Pass::Filter => windows(&self.conv).div_ceil(self.line()),
+            Pass::Weight => windows(&self.conv).div_ceil(self.line()),
             _ => taps.iter().product::<usize>() * self.slices(),
         }
     }
 
     /// The number of steps of each of `splits` parts of a product's sums. Taps that share pixels stay together.
-    pub(super) fn steps_a_part(&self, walk: &Walk, nth: usize, splits: usize) -> usize {
+    pub(super) fn steps_a_part(&self, walk: &Im2colWalk, nth: usize, splits: usize) -> usize {
         let taps = walk.taps(nth);
         let shared = if walk.reach > 0 { taps[AXES - 1].max(1) } else { 1 };
         self.steps_of(taps).div_ceil(splits).next_multiple_of(shared)
@@ -391,11 +397,11 @@ impl Product {
 
     /// The number of steps of a tile if all tiles of a cube have the same columns, which are then loaded only once;
     /// otherwise 0. Several steps are worth their memory only where cubes compute several tiles.
-    pub(super) fn resident(&self, walk: &Walk, tile: &Tile) -> u32 {
+    pub(super) fn resident(&self, walk: &Im2colWalk, tile: &Tile) -> u32 {
         let steps = self.steps(walk);
         let [tiles_m, tiles_n] = self.tiles(walk, tile);
         let bytes = steps * self.columns_bytes(tile);
-        let same = self.pass != Pass::Filter
+        let same = self.pass != Pass::Weight
             && self.parts == 1
             && self.groups() == 1
             && tiles_n == 1
@@ -406,7 +412,7 @@ impl Product {
 
     /// Whether the columns are loaded in panels one line wide: they are those of the flat operand, which is MN-major.
     pub(super) fn columns_in_panels(&self) -> bool {
-        self.pass != Pass::Filter && self.flat.mn_major
+        self.pass != Pass::Weight && self.flat.mn_major
     }
 
     /// The bytes of the columns of a stage, for one part.
@@ -482,7 +488,7 @@ impl Flat {
         let flat = |dimensions, tap_first, mn_major| {
             Some(Self { dimensions, tap_first, mn_major, across_group, term_group })
         };
-        if pass == Pass::Filter {
+        if pass == Pass::Weight {
             return flat([windows(conv), 1, count], false, true);
         }
         let forward = pass == Pass::Forward;
@@ -503,12 +509,17 @@ impl Flat {
     }
 
     /// The repacked layout: the columns of all groups, their taps, and the terms of these, padded to whole chunks.
-    fn packed(conv: &Convolution, pass: Pass, fold: Option<Fold>, size: usize) -> Self {
+    fn packed(
+        conv: &Convolution,
+        pass: Pass,
+        repacked: Option<RepackedImage>,
+        size: usize,
+    ) -> Self {
         let columns = gather::columns(conv, pass);
         let [depth, height, width] = conv.filter().kernel().three(1);
-        let (taps, inner) = match fold {
-            Some(fold) if fold.pads => (depth * height * width, fold.pixel),
-            Some(fold) => (depth * fold.taps, fold.line(size)),
+        let (taps, inner) = match repacked {
+            Some(repacked) if repacked.pads => (depth * height * width, repacked.pixel),
+            Some(repacked) => (depth * repacked.taps, repacked.line(size)),
             None => (depth * height * width, gather::inner(conv, pass)),
         };
         Self {

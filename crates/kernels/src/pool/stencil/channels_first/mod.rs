@@ -31,7 +31,7 @@ use windowpane_geometry::LIMIT;
 
 use super::{Sums, TAPS, extents};
 use crate::cube::convert::UPPER;
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
 use crate::pool::common::{Buffers, Task, widest_divisor};
 
 /// The instructions of a unit besides its loads and its sums; and those of a tap relative to a reduction, for rows of
@@ -52,10 +52,8 @@ pub(super) fn check(task: Task<'_>) -> Result<(), PlanError> {
     let (elements, lanes, widest) = (task.inputs(), task.lanes(), widest(task));
     let [_, row] = extents(task);
     // A row of taps ends in the vector after that of its last element.
-    if lanes.is_power_of_two() && lanes <= widest && (elements + row) / lanes < LIMIT {
-        return Ok(());
-    }
-    Err(PlanError::Lanes { lanes, neighbours: elements, widest })
+    let fits = lanes.is_power_of_two() && lanes <= widest && (elements + row) / lanes < LIMIT;
+    ensure(fits, PlanError::Lanes { lanes, neighbours: elements, widest })
 }
 
 pub(super) fn seconds(task: Task<'_>) -> f64 {

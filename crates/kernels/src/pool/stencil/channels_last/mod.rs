@@ -18,7 +18,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
 use super::{Sums, TAPS, extents};
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
 use crate::pool::common::{Buffers, Task};
 
 /// The instructions of a unit besides the elements that it reads; and those of such an element relative to a reduction.
@@ -39,10 +39,7 @@ pub(super) fn rows(task: Task<'_>) -> usize {
 pub(super) fn check(task: Task<'_>) -> Result<(), PlanError> {
     task.check_lanes()?;
     let (lanes, widest) = (task.lanes(), task.device.vector_lanes);
-    if lanes <= widest {
-        return Ok(());
-    }
-    Err(PlanError::Lanes { lanes, neighbours: task.pixel(), widest })
+    ensure(lanes <= widest, PlanError::Lanes { lanes, neighbours: task.pixel(), widest })
 }
 
 pub(super) fn seconds(task: Task<'_>, rows: usize) -> f64 {

@@ -6,7 +6,7 @@ use crate::cube::convert::widen;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{Accumulator, combine, finish, neutral};
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{
+use crate::pool::strips::strip::{
     Strip, Strips, exists, is_interior, row_at, site_at, strip_at, vector_of,
 };
 use crate::pool::strips::windows::{folded, reduce_lanes};
@@ -27,16 +27,16 @@ pub(super) fn walk_rows<S: Float, A: Float, N: Size, M: Size>(
         terminate!();
     }
     let (row, piece) = strips.width.div_mod(unit);
-    let place = strip_at(strips, row, 0u32.runtime(), 0u32.runtime(), form);
+    let strip = strip_at(strips, row, 0u32.runtime(), 0u32.runtime(), form);
     let start = piece * strips.piece;
     let end = min(start + strips.piece, strips.outputs_width);
     let inner =
-        if comptime!(form.splits()) { is_interior(strips, &place, form) } else { false.runtime() };
+        if comptime!(form.splits()) { is_interior(strips, &strip, form) } else { false.runtime() };
     if inner {
         let form = comptime!(form.interior());
-        walk_row::<S, A, N, M>(input, output, &mut indices, strips, &place, start, end, form);
+        walk_row::<S, A, N, M>(input, output, &mut indices, strips, &strip, start, end, form);
     } else {
-        walk_row::<S, A, N, M>(input, output, &mut indices, strips, &place, start, end, form);
+        walk_row::<S, A, N, M>(input, output, &mut indices, strips, &strip, start, end, form);
     }
 }
 
@@ -54,7 +54,7 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     strips: &Strips,
-    place: &Strip,
+    strip: &Strip,
     start: u32,
     end: u32,
     #[comptime] form: Form,
@@ -64,7 +64,7 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
     let mut lines = Sequence::<Line>::new();
     #[unroll]
     for n in 0..form.all_lines() {
-        let row = row_at(&strips.problem, &place.site, comptime!(form.nth_line(n)), form);
+        let row = row_at(&strips.problem, &strip.site, comptime!(form.nth_line(n)), form);
         let first = row.x as usize * strips.width_vectors as usize;
         lines.push(Line { first, inside: row.inside });
     }
@@ -100,12 +100,12 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
         #[unroll]
         for i in 0..outputs {
             let nth = comptime!(i as u32);
-            if exists(strips, place, nth, form) {
+            if exists(strips, strip, nth, form) {
                 let value = reduce_lanes::<A, N, M>(&read, outputs, i, form);
                 let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
                 let column = w * comptime!(form.reach.output as u32);
-                let site = site_at(&strips.problem, place, place.first + nth, column, true, form);
-                let vector = place.output + nth * place.step + w;
+                let site = site_at(&strips.problem, strip, strip.first + nth, column, true, form);
+                let vector = strip.output + nth * strip.step + w;
                 finish::<S, A, N>(
                     output,
                     indices,

@@ -32,7 +32,7 @@ use crate::error::{PlanError, only_if};
 use crate::pool::common::{Buffers, Kernel, Reach, Settings, Task, check_strip, lanes_along_width};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::strips_args;
+use crate::pool::strips::strip::strips_args;
 use crate::pool::strips::taps::Line;
 
 const NAME: &str = "cpu_rows";

@@ -7,7 +7,7 @@ use crate::cube::unit::unit_position;
 use crate::pool::common::tiled;
 use crate::pool::common::window::{ProblemArgs, Site};
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{Strip, Strips, is_interior, site_at, strip_at};
+use crate::pool::strips::strip::{Strip, Strips, is_interior, site_at, strip_at};
 
 /// `S` is the type in which elements are stored, `A` the type in which they are compared and summed. Written vectors
 /// have `N` lanes, read vectors `M`.
@@ -26,18 +26,18 @@ pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
         terminate!();
     }
     let block = block_of(strips, unit, form);
-    let place = &block.place;
+    let strip = &block.strip;
     let inner =
-        if comptime!(form.splits()) { is_interior(strips, place, form) } else { false.runtime() };
+        if comptime!(form.splits()) { is_interior(strips, strip, form) } else { false.runtime() };
     if comptime!(form.window.fold.has_index()) {
         let has_nan = if inner {
             let form = comptime!(form.interior());
-            positions::compute::<S, A, N, M>(input, output, &mut indices, strips, place, form)
+            positions::compute::<S, A, N, M>(input, output, &mut indices, strips, strip, form)
         } else {
-            positions::compute::<S, A, N, M>(input, output, &mut indices, strips, place, form)
+            positions::compute::<S, A, N, M>(input, output, &mut indices, strips, strip, form)
         };
         if has_nan {
-            positions::index_nans::<S, A, N, M>(input, &mut indices, strips, place, form);
+            positions::index_nans::<S, A, N, M>(input, &mut indices, strips, strip, form);
         }
     } else if inner {
         let form = comptime!(form.interior());
@@ -50,7 +50,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
 /// The position of a unit's strip, or of the first of several side by side.
 #[derive(CubeType)]
 pub(super) struct Block {
-    pub(super) place: Strip,
+    pub(super) strip: Strip,
     /// The first of the columns that belong to this unit only.
     pub(super) first_own: u32,
 }
@@ -71,19 +71,19 @@ fn block_of(strips: &Strips, unit: u32, #[comptime] form: Form) -> Block {
     } else {
         own
     };
-    Block { place: strip_at(strips, row, w, lane, form), first_own: own - w }
+    Block { strip: strip_at(strips, row, w, lane, form), first_own: own - w }
 }
 
 /// The site of the strip's output `i`, in column `v` of the strip.
 #[cube]
 pub(super) fn site_of(
     problem: &ProblemArgs,
-    place: &Strip,
+    strip: &Strip,
     #[comptime] i: u32,
     #[comptime] v: u32,
     #[comptime] form: Form,
 ) -> Site {
-    let (o, axis) = (place.first + i, comptime!(form.along.axis));
-    let column = if comptime!(axis == 2) { o } else { place.site.column + v };
-    site_at(problem, place, o, column, comptime!(axis == 2 || v > 0), form)
+    let (o, axis) = (strip.first + i, comptime!(form.along.axis));
+    let column = if comptime!(axis == 2) { o } else { strip.site.column + v };
+    site_at(problem, strip, o, column, comptime!(axis == 2 || v > 0), form)
 }

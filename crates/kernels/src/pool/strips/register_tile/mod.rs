@@ -27,14 +27,14 @@ use core::fmt;
 use windowpane_geometry::{AXES, Axis};
 
 use crate::device::Capabilities;
-use crate::error::{PlanError, only_if};
+use crate::error::{PlanError, ensure, only_if};
 use crate::pool::common::{
     Buffers, Kernel, MOST_UNROLLED_TAPS, Reach, Settings, Task, UNROLLED_TAPS, WARP, check_strip,
     lanes_written, optional, unrolls,
 };
 use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
 use crate::pool::strips::form::{Form, columns_of, reads};
-use crate::pool::strips::place::strips_args;
+use crate::pool::strips::strip::strips_args;
 
 const NAME: &str = "register_tile";
 
@@ -126,9 +126,8 @@ impl Kernel for Config {
         check_strip(self.strip)?;
         // Two columns are implemented only for values, and only for GPUs.
         let pairs = !settings.contiguous && !problem.reduction.has_indices();
-        if !(1..=if pairs { 2 } else { 1 }).contains(&self.columns) {
-            return Err(PlanError::Fixed { name: "columns", kernel: NAME });
-        }
+        let few = (1..=if pairs { 2 } else { 1 }).contains(&self.columns);
+        ensure(few, PlanError::Fixed { name: "columns", kernel: NAME })?;
         let along = &pooling.grid().axes()[outermost(pooling)];
         let [.., width] = pooling.grid().axes();
         let rows = (self.strip - 1) * along.stride() + along.kernel();

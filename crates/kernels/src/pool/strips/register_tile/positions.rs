@@ -15,7 +15,7 @@ use crate::pool::common::window::{
     Accumulator, ProblemArgs, Site, combine, finish, fold_with, index_of, plane_position, tap_at,
 };
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{Strip, Strips, exists, outputs_along, site_at, vector_of};
+use crate::pool::strips::strip::{Strip, Strips, exists, outputs_along, site_at, vector_of};
 use crate::pool::strips::taps::{Line, TapForm, step};
 
 impl Form {
@@ -34,13 +34,13 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     strips: &Strips,
-    place: &Strip,
+    strip: &Strip,
     #[comptime] form: Form,
 ) -> bool {
     let mut rows = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
     for j in 0..form.rows() {
-        rows.push(row::<S, A, N, M>(input, strips, &place.site, j, form));
+        rows.push(row::<S, A, N, M>(input, strips, &strip.site, j, form));
     }
     let mut folds = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
@@ -57,9 +57,9 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     let has_nan = has_nan::<A, N>(&folds, form);
     #[unroll]
     for i in 0..form.along.outputs {
-        let site = site_of(&strips.problem, place, i, 0u32, form);
-        let vector = place.output + i * place.step;
-        if exists(strips, place, i, form) {
+        let site = site_of(&strips.problem, strip, i, 0u32, form);
+        let vector = strip.output + i * strip.step;
+        if exists(strips, strip, i, form) {
             let folded = folds.index(i as usize);
             finish::<S, A, N>(output, indices, &strips.problem, &site, folded, vector, form.window);
         }
@@ -93,19 +93,19 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     strips: &Strips,
-    place: &Strip,
+    strip: &Strip,
     #[comptime] form: Form,
 ) {
     #[comptime]
     match indices {
         ComptimeOption::Some(indices) => {
             if comptime!(!form.folds_nans()) {
-                let there = min(outputs_along(strips, form) - place.first, form.along.outputs);
+                let there = min(outputs_along(strips, form) - strip.first, form.along.outputs);
                 for i in 0..there {
-                    let o = place.first + i;
-                    let site = site_at(&strips.problem, place, o, place.site.column, false, form);
+                    let o = strip.first + i;
+                    let site = site_at(&strips.problem, strip, o, strip.site.column, false, form);
                     let last = last_nan::<S, A, N, M>(input, strips, &site, form);
-                    let at = (place.output + i * place.step) as usize;
+                    let at = (strip.output + i * strip.step) as usize;
                     let index =
                         index_of(&strips.problem, site.sample, site.lane, last, form.window);
                     let is_there = last.greater_than(&Vector::new(i32::MIN));

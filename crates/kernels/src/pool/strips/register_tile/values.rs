@@ -26,7 +26,7 @@ use crate::pool::common::window::{
     Accumulator, ProblemArgs, Site, combine, finish, neutral, scale,
 };
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{Strip, Strips, exists, row_at, vector_of};
+use crate::pool::strips::strip::{Strip, Strips, exists, row_at, vector_of};
 use crate::pool::strips::taps::step;
 use crate::pool::strips::windows::{PAIR, Windows, reduce_lanes, windows_of};
 
@@ -88,9 +88,9 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     block: &Block,
     #[comptime] form: Form,
 ) {
-    let place = &block.place;
-    let reads = reads_of(strips, &place.site, 0u32, form);
-    let scales = scales_of::<A, N>(&strips.problem, place, form);
+    let strip = &block.strip;
+    let reads = reads_of(strips, &strip.site, 0u32, form);
+    let scales = scales_of::<A, N>(&strips.problem, strip, form);
     let mut rows = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for pair in 0..comptime!(form.along.outputs.div_ceil(PAIR)) {
@@ -101,10 +101,10 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
         for new in 0..comptime!(form.rows_of(first + count) - before) {
             let j = comptime!(before + new);
             let row = if comptime!(form.along.axis == 2) {
-                let reads = reads_of(strips, &place.site, j, form);
-                row_of::<S, A, M>(input, strips, &place.site, &reads, j, form)
+                let reads = reads_of(strips, &strip.site, j, form);
+                row_of::<S, A, M>(input, strips, &strip.site, &reads, j, form)
             } else {
-                row_of::<S, A, M>(input, strips, &place.site, &reads, j, form)
+                row_of::<S, A, M>(input, strips, &strip.site, &reads, j, form)
             };
             #[unroll]
             for v in 0..form.kept() {
@@ -123,7 +123,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
         #[unroll]
         for i in 0..count {
             let o = comptime!(first + i);
-            if exists(strips, place, o, form) {
+            if exists(strips, strip, o, form) {
                 write::<S, A, N, M>(
                     output,
                     indices,
@@ -269,14 +269,14 @@ fn line_of<S: Float, A: Float, M: Size>(
 #[cube]
 fn scales_of<A: Float, N: Size>(
     problem: &ProblemArgs,
-    place: &Strip,
+    strip: &Strip,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, N>> {
     let mut scales = Sequence::<Vector<A, N>>::new();
     if comptime!(form.scales_columns()) {
         #[unroll]
         for v in 0..form.columns {
-            let site = site_of(problem, place, 0u32, v, form);
+            let site = site_of(problem, strip, 0u32, v, form);
             scales.push(scale::<A, N>(problem, &site, form.window));
         }
     }
@@ -297,13 +297,13 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
     #[comptime] count: u32,
     #[comptime] form: Form,
 ) {
-    let place = &block.place;
-    let vector = place.output + o * place.step;
+    let strip = &block.strip;
+    let vector = strip.output + o * strip.step;
     let own = comptime!((o % PAIR) as usize);
     if comptime!(form.window.along_width) {
         let value = lanes_at::<A, N, M>(problem, reads, folds, own, count, form);
         let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
-        let site = site_of(problem, place, o, 0u32, form);
+        let site = site_of(problem, strip, o, 0u32, form);
         finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.window);
     } else {
         #[unroll]
@@ -322,7 +322,7 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
                 let average = value * *scales.index(v as usize);
                 output[vector as usize] = round::<A, S, N>(average, form.window.rounds);
             } else {
-                let site = site_of(problem, place, o, v, form);
+                let site = site_of(problem, strip, o, v, form);
                 let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
                 finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.window);
             }

@@ -71,8 +71,8 @@ pub(super) fn multiply<E: Float>(
     #[comptime] form: Form,
 ) {
     let term = comptime!(k * form.step());
-    // In a comb the next terms are the same chunks of pixels, some pixels later.
-    let (shift, row_term) = comptime!(match form.comb {
+    // In planar pixels the next terms are the same chunks of pixels, some pixels later.
+    let (shift, row_term) = comptime!(match form.planar {
         Some(shift) => (k as u32 * shift, 0),
         None => (0, term),
     });

@@ -4,9 +4,9 @@ use cubecl::prelude::*;
 
 use super::super::tile::{ROWS, WARP, WARPGROUP};
 use super::accumulators::{Accumulators, multiply, multiply_all, started, values, zeros};
+use super::args::Args;
 use super::epilogue::Results;
 use super::form::Form;
-use super::numbers::Numbers;
 use super::pipeline::{Pipeline, PipelineState, columns_place, following};
 use super::scheduler::{Work, first_stride, is_warp_leader, next_stride, work};
 use crate::conv::common::gather::reach;
@@ -16,7 +16,7 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     pipeline: &Pipeline<E>,
     results: &mut Results<'_, R, P, W, O>,
     warp: u32,
-    numbers: &Numbers,
+    args: &Args,
     #[comptime] form: Form,
 ) {
     let first_row = warp / comptime!(WARPGROUP / WARP) * comptime!(form.rows());
@@ -24,25 +24,25 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     let mut state = PipelineState::first();
     let mut tile = CUBE_POS_X;
     let mut stride = first_stride(CUBE_POS_X, CUBE_COUNT_X, form);
-    let mine = select(first_row == 0, numbers.tiles, numbers.whole);
+    let mine = select(first_row == 0, args.tiles, args.whole);
     while tile < mine {
-        let work = work(tile, numbers, form);
+        let work = work(tile, args, form);
         let sums = if comptime!(form.parts > 1) {
             sums_of_parts::<E>(pipeline, &work, first_row, &mut state, form)
         } else {
-            sums::<E>(pipeline, &work, first_row, &mut state, &mut run, numbers, form)
+            sums::<E>(pipeline, &work, first_row, &mut state, &mut run, args, form)
         };
         #[unroll]
         for i in 0..form.tile.ratio_m {
             let row = work.row + first_row + i * ROWS;
-            results.store_rows(sums.index(comptime!(i as usize)), row, &work, numbers, form);
+            results.store_rows(sums.index(comptime!(i as usize)), row, &work, args, form);
         }
         tile += stride;
         stride = next_stride(stride, CUBE_COUNT_X, form);
     }
     // Only the first warpgroup computes a share of a tile. The others release its stages without multiplying.
-    if tile < numbers.tiles {
-        let work = work(tile, numbers, form);
+    if tile < args.tiles {
+        let work = work(tile, args, form);
         let leads = is_warp_leader();
         for _ in work.first..work.end {
             pipeline.wait_full(state);
@@ -66,7 +66,7 @@ fn sums<E: Float>(
     first_row: u32,
     state: &mut PipelineState,
     run: &mut u32,
-    numbers: &Numbers,
+    args: &Args,
     #[comptime] form: Form,
 ) -> Sequence<Accumulators> {
     let leads = is_warp_leader();
@@ -75,7 +75,7 @@ fn sums<E: Float>(
     let mut tap = 0u32.runtime();
     let width = &work.phase.gather.width;
     // Where the first of the taps that share a run reads it.
-    let begin = if comptime!(form.phased) { reach(width) } else { numbers.width_first };
+    let begin = if comptime!(form.phased) { reach(width) } else { args.width_first };
     for step in work.first..work.end {
         pipeline.wait_full(*state);
         let (place, first) = if comptime!(form.shares()) {

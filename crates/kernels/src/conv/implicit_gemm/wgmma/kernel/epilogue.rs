@@ -19,8 +19,8 @@ use cubecl::prelude::*;
 use super::super::tile::BAND;
 use super::super::tile::{CHUNK, PAIR, WARP, WARPGROUP};
 use super::accumulators::Accumulators;
+use super::args::Args;
 use super::form::{Form, Panel};
-use super::numbers::Numbers;
 use super::scheduler::{Work, is_warp_leader};
 use crate::conv::common::epilogue::{EpilogueArgs, finish_at, finish_with};
 use crate::conv::common::gather::{row_position, row_result};
@@ -59,16 +59,16 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         sums: &Accumulators,
         first_row: u32,
         work: &Work,
-        numbers: &Numbers,
+        args: &Args,
         #[comptime] form: Form,
     ) {
         if comptime!(form.checked) {
-            self.flag_nonfinite(sums, first_row, work, numbers, form);
+            self.flag_nonfinite(sums, first_row, work, args, form);
         }
         if comptime!(form.packed) {
-            self.store_rearranged(sums, first_row, work, numbers, form);
+            self.store_rearranged(sums, first_row, work, args, form);
         } else {
-            self.store(sums, first_row, work, numbers, form);
+            self.store(sums, first_row, work, args, form);
         }
     }
 
@@ -78,7 +78,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         sums: &Accumulators,
         first_row: u32,
         work: &Work,
-        numbers: &Numbers,
+        args: &Args,
         #[comptime] form: Form,
     ) {
         // Zero times a finite number is zero; zero times anything else is NaN.
@@ -89,14 +89,14 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
         let found = plane_any(doubt != 0.0);
         let band = first_row / BAND + UNIT_POS % WARPGROUP / WARP;
-        let group = if comptime!(form.filter) {
-            work.group * numbers.parts_count + work.part
+        let group = if comptime!(form.is_weight) {
+            work.group * args.parts_count + work.part
         } else {
             work.group
         };
-        let column = group * numbers.tiles_n_count + work.column / comptime!(form.tile.block_n);
+        let column = group * args.tiles_n_count + work.column / comptime!(form.tile.block_n);
         if is_warp_leader() {
-            self.flags[(column * numbers.bands + band) as usize] = u32::cast_from(found);
+            self.flags[(column * args.bands + band) as usize] = u32::cast_from(found);
         }
     }
 
@@ -106,7 +106,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         sums: &Accumulators,
         first_row: u32,
         work: &Work,
-        numbers: &Numbers,
+        args: &Args,
         #[comptime] form: Form,
     ) {
         let unit = UNIT_POS % WARPGROUP;
@@ -114,13 +114,13 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         #[unroll]
         for half in 0..2u32 {
             let row = first_row + unit / WARP * BAND + unit % WARP / QUAD + half * HALF;
-            let (base, there) = row_base(row, work, numbers, form);
+            let (base, there) = row_base(row, work, args, form);
             #[unroll]
             for chunk in 0..comptime!(form.tile.block_n / CHUNK) {
                 #[unroll]
                 for lane in range_stepped(0, PAIR, comptime!(form.finished())) {
                     let column = work.column + comptime!(chunk * CHUNK + lane) + mine * PAIR;
-                    let to = target(row, column, base, there, work, numbers, form);
+                    let to = target(row, column, base, there, work, args, form);
                     let nth = comptime!(nth(chunk, half) + lane as usize);
                     let value = self.finished(sums, nth, &to, form);
                     if to.there {
@@ -139,7 +139,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         sums: &Accumulators,
         first_row: u32,
         work: &Work,
-        numbers: &Numbers,
+        args: &Args,
         #[comptime] form: Form,
     ) {
         #[unroll]
@@ -150,7 +150,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             #[unroll]
             for nth in first..end {
                 let panel = comptime!(form.result_panel(nth));
-                let words = self.words(sums, panel, first_row, work, numbers, form);
+                let words = self.words(sums, panel, first_row, work, args, form);
                 if comptime!(form.stored == 2) {
                     self.write_panel(&words, panel, form);
                 } else {
@@ -160,7 +160,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             sync_plane();
             #[unroll]
             for nth in first..end {
-                self.store_panel(comptime!(form.result_panel(nth)), first_row, work, numbers, form);
+                self.store_panel(comptime!(form.result_panel(nth)), first_row, work, args, form);
             }
             sync_plane();
         }
@@ -173,7 +173,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         #[comptime] panel: Panel,
         first_row: u32,
         work: &Work,
-        numbers: &Numbers,
+        args: &Args,
         #[comptime] form: Form,
     ) -> Array<u32> {
         let lane = UNIT_POS % WARP;
@@ -186,10 +186,10 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
             let row = band + lane / QUAD + comptime!(panel.half * HALF);
             let to = if comptime!(self.epilogue.residual.is_some() || form.bias_of_row) {
-                let (base, there) = row_base(row, work, numbers, form);
-                target(row, column, base, there, work, numbers, form)
+                let (base, there) = row_base(row, work, args, form);
+                target(row, column, base, there, work, args, form)
             } else {
-                target(row, column, 0u32.runtime(), true.runtime(), work, numbers, form)
+                target(row, column, 0u32.runtime(), true.runtime(), work, args, form)
             };
             let nth = comptime!(nth(chunk, panel.half));
             let pair = self.finished(sums, nth, &to, form);
@@ -275,13 +275,13 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         #[comptime] panel: Panel,
         first_row: u32,
         work: &Work,
-        numbers: &Numbers,
+        args: &Args,
         #[comptime] form: Form,
     ) {
         let lane = UNIT_POS % WARP;
         let place = panel_start(panel, form);
         let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
-        let (base, there) = row_base(band + lane % BAND, work, numbers, form);
+        let (base, there) = row_base(band + lane % BAND, work, args, form);
         let base = select(there, base, NOWHERE);
         let at_once = comptime!(form.stored_at_once());
         let line = comptime!(panel.chunks * CHUNK / at_once);
@@ -295,7 +295,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         for i in 0..comptime!(HALF / rows) {
             let place = comptime!(panel.half * HALF + i * rows) + down;
             let base = plane_shuffle(base, place);
-            let to = target(band + place, column, base, base != NOWHERE, work, numbers, form);
+            let to = target(band + place, column, base, base != NOWHERE, work, args, form);
             // For 32-bit results, the permutation repeats every two rows.
             let permuted = comptime!(if form.stored == 2 { i * rows } else { 0 });
             let at = (from ^ permuted) + comptime!(i * rows * form.staged_line());
@@ -382,24 +382,24 @@ fn target(
     base: u32,
     there: bool,
     work: &Work,
-    numbers: &Numbers,
+    args: &Args,
     #[comptime] form: Form,
 ) -> Target {
     // A column of the weight gradient is a channel of a tap, or an element of a line.
-    let (column, base, there) = if comptime!(form.filter) {
-        let (tap, slice) = numbers.slices.div_mod(column / form.slice);
+    let (column, base, there) = if comptime!(form.is_weight) {
+        let (tap, slice) = args.slices.div_mod(column / form.slice);
         let column = slice * form.slice + column % form.slice;
-        let there = there && tap < numbers.taps && column < numbers.columns;
-        let base = base + tap * numbers.tap_step;
+        let there = there && tap < args.taps && column < args.columns;
+        let base = base + tap * args.tap_step;
         if comptime!(form.merges) {
-            let (group, channel) = numbers.own_channels.div_mod(column);
-            (channel, base, there && group == numbers.own_filters.div(row))
+            let (group, channel) = args.own_channels.div_mod(column);
+            (channel, base, there && group == args.own_filters.div(row))
         } else if comptime!(form.lines) {
-            let lines = numbers.lines.as_ref().unwrap();
+            let lines = args.lines.as_ref().unwrap();
             let (pixel, element) = lines.pixel.div_mod(column);
-            let (image_row, channel) = numbers.own_channels.div_mod(element);
+            let (image_row, channel) = args.own_channels.div_mod(element);
             let (tw, between) = lines.dilation.div_mod(pixel);
-            let th = numbers.gather.height.taps.modulo(tap) * lines.image_rows + image_row;
+            let th = args.gather.height.taps.modulo(tap) * lines.image_rows + image_row;
             let has_tap = image_row < lines.image_rows
                 && between == 0
                 && tw < lines.taps
@@ -410,29 +410,29 @@ fn target(
             (column, base, there)
         }
     } else {
-        (column, base, there && column < numbers.columns)
+        (column, base, there && column < args.columns)
     };
     let channel =
-        if comptime!(form.bias_of_row) { row } else { work.group * numbers.columns + column };
+        if comptime!(form.bias_of_row) { row } else { work.group * args.columns + column };
     Target {
         channel: select(there, channel, 0u32),
-        at: select(there, base + column * numbers.column_step, 0u32),
+        at: select(there, base + column * args.column_step, 0u32),
         there,
     }
 }
 
 /// The offset of a row's results, and whether the row has any.
 #[cube]
-fn row_base(row: u32, work: &Work, numbers: &Numbers, #[comptime] form: Form) -> (u32, bool) {
-    let base = work.part * numbers.part_step + work.group * numbers.out_group;
-    if comptime!(form.filter) {
-        (base + row * numbers.row_step, row < numbers.rows)
+fn row_base(row: u32, work: &Work, args: &Args, #[comptime] form: Form) -> (u32, bool) {
+    let base = work.part * args.part_step + work.group * args.out_group;
+    if comptime!(form.is_weight) {
+        (base + row * args.row_step, row < args.rows)
     } else {
         let phase = &work.phase;
         let place = row_position(&phase.gather, row, form.gather);
-        let there = row < numbers.rows && place.width < numbers.line_rows;
-        let there = if comptime!(form.comb.is_some()) {
-            there && place.height < numbers.plane_rows
+        let there = row < args.rows && place.width < args.line_rows;
+        let there = if comptime!(form.planar.is_some()) {
+            there && place.height < args.plane_rows
         } else if comptime!(form.phased) {
             there
                 && place.width < phase.width.rows

@@ -3,10 +3,10 @@
 use cubecl::wgmma::{Major, Swizzle, WgmmaTileLayout};
 use windowpane_geometry::{DType, Tile};
 
+use super::super::im2col::Im2colWalk;
 use super::super::product::Product;
-use super::super::repack::fold::{COMB_LINE, PLANES};
+use super::super::repack::image::{PLANE_LINE, PLANES};
 use super::super::tile::{self, BAND, CHUNK, CHUNK_BYTES, LINE, PAIR, ROWS, WARP, WARPGROUP};
-use super::super::walk::Walk;
 use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::gather::GatherForm;
 use crate::conv::problem::Pass;
@@ -77,7 +77,7 @@ pub(in super::super) struct Form {
     pub(super) phased: bool,
     /// Whether the weight gradient is computed: rows are filters, columns are taps and channels, and the terms are
     /// windows.
-    pub(super) filter: bool,
+    pub(super) is_weight: bool,
     /// Whether its columns are the elements of lines that hold several taps.
     pub(super) lines: bool,
     /// Whether it multiplies several groups as one.
@@ -90,8 +90,8 @@ pub(in super::super) struct Form {
     pub(super) reach: u32,
     /// The number of stages of shared pixels.
     pub(super) row_stages: u32,
-    /// The distance in pixels from one pair of taps to the next, where the image is a comb.
-    pub(super) comb: Option<u32>,
+    /// The distance in pixels from one pair of taps to the next, where pixels are planar.
+    pub(super) planar: Option<u32>,
     /// Whether taps are the outermost dimension of the flat operand; otherwise they are the middle one.
     pub(super) tap_first: bool,
     /// Whether the flat operand is contiguous along rows or columns; otherwise it is contiguous along the terms.
@@ -113,13 +113,13 @@ pub(in super::super) struct Form {
 impl Form {
     pub(in super::super) fn new(
         product: &Product,
-        walk: &Walk,
+        walk: &Im2colWalk,
         tile: Tile,
         stored: DType,
         epilogue: Epilogue<'_>,
     ) -> Self {
         let [column_step, width] = product.result_columns();
-        let lines = product.pass == Pass::Filter && product.lines().is_some();
+        let lines = product.pass == Pass::Weight && product.lines().is_some();
         // A chunk of results must not extend into the next group.
         let group_width = width / product.merged;
         let contiguous = |columns: u32| {
@@ -132,14 +132,14 @@ impl Form {
             slice: product.slice() as u32,
             rank: product.rank(),
             phased: walk.phases.is_some(),
-            filter: product.pass == Pass::Filter,
+            is_weight: product.pass == Pass::Weight,
             lines,
             merges: product.merged > 1,
             sums_samples: product.pointwise.is_some_and(|pointwise| pointwise.sums_samples),
             bias_of_row: product.pointwise.is_some(),
             reach: walk.reach as u32,
             row_stages: walk.row_stages(tile.stages),
-            comb: product.comb().map(|comb| comb.shift as u32),
+            planar: product.planar().map(|planar| planar.shift as u32),
             tap_first: product.flat.tap_first,
             flat_mn_major: product.flat.mn_major,
             stored: stored.size() as u32,
@@ -221,10 +221,10 @@ impl Form {
         self.reach > 0
     }
 
-    /// The rows that are loaded at once, padded to whole swizzle patterns, or to lines of pixels in a comb.
+    /// The rows that are loaded at once, padded to whole swizzle patterns, or to lines of planar pixels.
     pub(super) fn run(&self) -> u32 {
-        match self.comb {
-            Some(_) => self.tile.block_m + COMB_LINE as u32,
+        match self.planar {
+            Some(_) => self.tile.block_m + PLANE_LINE as u32,
             None => (self.tile.block_m + self.reach).next_multiple_of(8),
         }
     }
@@ -232,7 +232,7 @@ impl Form {
     /// The distance from one row to the next in shared memory, in elements. Rows that are contiguous come in panels,
     /// whose distance is the number of their rows times this.
     pub(super) fn row(&self) -> u32 {
-        match self.comb {
+        match self.planar {
             Some(_) => CHUNK_BYTES as u32 / self.size,
             None => self.tile.block_k,
         }
@@ -243,7 +243,7 @@ impl Form {
         self.line() * self.tile.block_k
     }
 
-    /// The elements of a run in one plane of a comb.
+    /// The elements of a run in one plane.
     pub(super) fn plane(&self) -> u32 {
         self.run() * CHUNK_BYTES as u32 / self.size
     }
@@ -255,7 +255,7 @@ impl Form {
 
     /// The elements of one part of a stage.
     pub(super) fn rows_part(&self) -> u32 {
-        match self.comb {
+        match self.planar {
             Some(_) => PLANES as u32 * self.plane(),
             None => self.run() * self.tile.block_k,
         }
@@ -272,7 +272,7 @@ impl Form {
 
     /// Whether the columns are loaded in panels one line wide: they are those of the flat operand, which is MN-major.
     fn columns_in_panels(&self) -> bool {
-        !self.filter && self.flat_mn_major
+        !self.is_weight && self.flat_mn_major
     }
 
     /// The elements of a stage. Its parts follow one another.
@@ -298,9 +298,9 @@ impl Form {
 
     /// The layout of the rows in shared memory.
     pub(super) fn rows_layout(&self) -> WgmmaTileLayout {
-        let swizzle = if self.filter { Swizzle::B128 } else { self.swizzle() };
-        let layout = self.layout(self.run(), self.filter, swizzle);
-        match self.comb {
+        let swizzle = if self.is_weight { Swizzle::B128 } else { self.swizzle() };
+        let layout = self.layout(self.run(), self.is_weight, swizzle);
+        match self.planar {
             // An instruction reads one chunk of each plane.
             Some(_) => WgmmaTileLayout { swizzle: Swizzle::None, k: self.step(), ..layout },
             None => layout,
@@ -311,7 +311,7 @@ impl Form {
     pub(super) fn columns_layout(&self) -> WgmmaTileLayout {
         let panels = self.columns_in_panels();
         let swizzle = if panels { Swizzle::B128 } else { self.swizzle() };
-        self.layout(self.columns(), self.filter || panels, swizzle)
+        self.layout(self.columns(), self.is_weight || panels, swizzle)
     }
 
     /// How the chunks of a slice are permuted: within its bytes.

@@ -7,17 +7,17 @@ use cubecl::wgmma::Swizzle;
 use cubecl::zspace::{Shape, Strides};
 use windowpane_geometry::AXES;
 
+use super::super::im2col::Im2colWalk;
 use super::super::product::Product;
-use super::super::repack::fold::COMB_LINE;
+use super::super::repack::image::PLANE_LINE;
 use super::super::tile::CHUNK_BYTES;
-use super::super::walk::Walk;
 use super::form::Form;
 
 /// The map with which the copy engine walks the windows over an image.
 pub(in super::super) fn image_map(
     image: &Handle,
     product: &Product,
-    walk: &Walk,
+    walk: &Im2colWalk,
     form: &Form,
     factor: ElemType,
 ) -> TensorMapArg<Im2col> {
@@ -26,12 +26,12 @@ pub(in super::super) fn image_map(
         TensorMapArg::new(args, tensor(image, &sizes, &strides), factor)
             .with_swizzle(swizzle.into())
     };
-    if product.comb().is_some() {
+    if product.planar().is_some() {
         let args = Im2colArgs {
             pixel_box_lower_corner: vec![0, 0],
             pixel_box_upper_corner: vec![0, 0],
-            channels_per_pixel: COMB_LINE as u32 * CHUNK_BYTES as u32 / form.size,
-            pixels_per_column: form.run() / COMB_LINE as u32,
+            channels_per_pixel: PLANE_LINE as u32 * CHUNK_BYTES as u32 / form.size,
+            pixels_per_column: form.run() / PLANE_LINE as u32,
         };
         return map(args, Swizzle::None);
     }
@@ -42,7 +42,7 @@ pub(in super::super) fn image_map(
         pixel_box_lower_corner: lower.into_iter().map(|x| x as i32).collect(),
         pixel_box_upper_corner: upper.into_iter().map(|x| x as i32).collect(),
         channels_per_pixel: form.slice,
-        pixels_per_column: if form.filter { form.tile.block_k } else { form.run() },
+        pixels_per_column: if form.is_weight { form.tile.block_k } else { form.run() },
     };
     let steps: Vec<usize> =
         [vec![1], axes.iter().map(|axis| axis.step).collect(), vec![1]].concat();
@@ -57,7 +57,7 @@ pub(in super::super) fn flat_map(
     factor: ElemType,
 ) -> TensorMapArg<Tiled> {
     let tile = form.tile;
-    let across = if form.filter { tile.block_m } else { tile.block_n };
+    let across = if form.is_weight { tile.block_m } else { tile.block_n };
     let (line, swizzle) = match product.flat.mn_major {
         true => (form.line(), Swizzle::B128),
         false => (form.slice, form.swizzle()),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! form           compile-time options: the tile, and the layout of the operands
-//! numbers        run-time values: extents, steps in memory, counts
+//! args           run-time values: extents, steps in memory, counts
 //! maps           where the copy engine finds the operands
 //! scheduler      which tile a cube computes next, and the steps of its sums
 //! pipeline       the stages in shared memory, and the barriers that hand them over
@@ -22,20 +22,20 @@ use super::tile::WARP;
 use crate::conv::common::epilogue::EpilogueArgs;
 
 mod accumulators;
+mod args;
 mod consumer;
 mod epilogue;
 mod form;
 mod maps;
-mod numbers;
 mod pipeline;
 mod producer;
 mod scheduler;
 
+pub(super) use args::Args;
 use consumer::consume;
 use epilogue::Results;
 pub(super) use form::{Form, staged_bytes};
 pub(super) use maps::{flat_map, image_map};
-pub(super) use numbers::Numbers;
 use pipeline::{Pipeline, barriers, memory};
 use producer::produce;
 use scheduler::is_warp_leader;
@@ -48,7 +48,7 @@ pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     epilogue: &EpilogueArgs<R, P>,
     out: &mut [Vector<W, O>],
     flags: &mut [u32],
-    numbers: &Numbers,
+    args: &Args,
     #[comptime] form: Form,
     #[define(E)] _factor: ElemType,
     #[define(R)] _stored: ElemType,
@@ -70,8 +70,8 @@ pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     let warp = plane_broadcast(UNIT_POS / WARP, 0u32);
     if warp < comptime!(form.warps()) {
         let mut results = Results::<R, P, W, O>::new(epilogue, rearranged, out, flags);
-        consume::<E, R, P, W, O>(&pipeline, &mut results, warp, numbers, form);
+        consume::<E, R, P, W, O>(&pipeline, &mut results, warp, args, form);
     } else if is_warp_leader() {
-        produce::<E>(image, flat, &mut pipeline, numbers, form);
+        produce::<E>(image, flat, &mut pipeline, args, form);
     }
 }

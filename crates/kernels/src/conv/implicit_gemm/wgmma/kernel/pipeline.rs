@@ -16,7 +16,7 @@
 //! is one that counts as over.
 //!
 //! Where taps share runs of pixels, the memory of the rows is a separate ring of runs. The run of a step is free
-//! whenever its stage is ([`Walk::runs`](super::super::walk::Walk::runs)), and needs no barriers of its own. Resident
+//! whenever its stage is (`Im2colWalk::runs`), and needs no barriers of its own. Resident
 //! columns have a place for each step of a tile, and are loaded with the rows of a cube's first tile.
 
 use cubecl::ir::dialect::general::SelectOp;

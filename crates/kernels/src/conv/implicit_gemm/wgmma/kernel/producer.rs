@@ -8,15 +8,15 @@
 //!           rows                                 columns
 //! forward   the image's windows, at a tap        a block of the filters
 //! data      the gradient's windows, at a tap     a block of the filters
-//! filter    a block of the gradient              the image's windows, a panel for each slice of a tap
+//! weight    a block of the gradient              the image's windows, a panel for each slice of a tap
 //! ```
 
 use cubecl::prelude::barrier::Barrier;
 use cubecl::prelude::*;
 
-use super::super::repack::fold::{COMB_LINE, PLANES};
+use super::super::repack::image::{PLANE_LINE, PLANES};
+use super::args::Args;
 use super::form::Form;
-use super::numbers::Numbers;
 use super::pipeline::{Pipeline, PipelineState, columns_place, following};
 use super::scheduler::{Work, first_stride, next_stride, work};
 use crate::conv::common::gather::{
@@ -28,18 +28,18 @@ pub(super) fn produce<E: Float>(
     image: &TensorMap<E, Im2col>,
     flat: &TensorMap<E, Tiled>,
     pipeline: &mut Pipeline<E>,
-    numbers: &Numbers,
+    args: &Args,
     #[comptime] form: Form,
 ) {
     let mut run = 0u32.runtime();
     let mut state = PipelineState::first();
     let mut tile = CUBE_POS_X;
     let mut stride = first_stride(CUBE_POS_X, CUBE_COUNT_X, form);
-    while tile < numbers.tiles {
-        let work = work(tile, numbers, form);
+    while tile < args.tiles {
+        let work = work(tile, args, form);
         let windows = row_position(&work.phase.gather, work.row, form.gather);
         for step in work.first..work.end {
-            let term = term(step, &work, numbers, form);
+            let term = term(step, &work, args, form);
             let barrier = pipeline.wait_empty(state);
             let at = (columns_place(step, state, form) * comptime!(form.columns_stage())) as usize;
             let columns = &mut pipeline.columns[at..at + comptime!(form.columns_stage() as usize)];
@@ -52,8 +52,8 @@ pub(super) fn produce<E: Float>(
             let own = select(term.starts, comptime!(form.stage_bytes(true, false)), 0u32);
             let other = select(loads_columns, comptime!(form.stage_bytes(false, true)), 0u32);
             barrier.arrive_and_expect_tx(1u32, own + other);
-            if comptime!(form.filter) {
-                load_windows::<E>(image, flat, &barrier, rows, columns, &work, step, numbers, form);
+            if comptime!(form.is_weight) {
+                load_windows::<E>(image, flat, &barrier, rows, columns, &work, step, args, form);
             } else {
                 load_taps::<E>(
                     image,
@@ -65,7 +65,7 @@ pub(super) fn produce<E: Float>(
                     &windows,
                     &term,
                     loads_columns,
-                    numbers,
+                    args,
                     form,
                 );
             }
@@ -89,18 +89,18 @@ struct Term {
 }
 
 #[cube]
-fn term(step: u32, work: &Work, numbers: &Numbers, #[comptime] form: Form) -> Term {
+fn term(step: u32, work: &Work, args: &Args, #[comptime] form: Form) -> Term {
     let gather = &work.phase.gather;
     if comptime!(form.shares()) {
         // The taps along the width follow one another, so that all of them read the pixels that were loaded for the
         // first.
         let (rest, tw) = gather.width.taps.div_mod(step);
-        let (rest, slice) = numbers.slices.div_mod(rest);
+        let (rest, slice) = args.slices.div_mod(rest);
         let (td, th) = gather.height.taps.div_mod(rest);
         let tap = tap_point(gather, td, th, tw);
         Term { tap, slice, starts: tw == 0, ends: tw + 1 == gather.width.taps_count }
     } else {
-        let (tap, slice) = numbers.slices.div_mod(step);
+        let (tap, slice) = args.slices.div_mod(step);
         lone_term(tap, slice, gather)
     }
 }
@@ -125,31 +125,31 @@ fn load_windows<E: Float>(
     columns: &mut [E],
     work: &Work,
     step: u32,
-    numbers: &Numbers,
+    args: &Args,
     #[comptime] form: Form,
 ) {
     let first = step * comptime!(form.tile.block_k);
-    let windows = row_position(&numbers.gather, first, form.gather);
+    let windows = row_position(&args.gather, first, form.gather);
     #[unroll]
     for part in 0..form.parts {
         let size = comptime!(form.rows_part() as usize);
         let at = comptime!(part as usize * size);
         let rows = &mut rows[at..at + size];
         // The map has no taps; the parts take their place.
-        load_flat::<E>(flat, barrier, rows, work.row, first, part, work, numbers, form);
+        load_flat::<E>(flat, barrier, rows, work.row, first, part, work, args, form);
     }
     let size = comptime!((form.slice * form.tile.block_k) as usize);
     #[unroll]
     for panel in 0..comptime!((form.tile.block_n / form.slice) as usize) {
         let column = work.column / form.slice + comptime!(panel as u32);
-        let (tap, slice) = numbers.slices.div_mod(column);
+        let (tap, slice) = args.slices.div_mod(column);
         // Columns past the last tap are not stored.
-        let term = lone_term(min(tap, numbers.taps - 1), slice, &numbers.gather);
+        let term = lone_term(min(tap, args.taps - 1), slice, &args.gather);
         #[unroll]
         for part in 0..form.parts {
             let at = comptime!((part * form.columns_part()) as usize + panel * size);
             let to = &mut columns[at..at + size];
-            load_image::<E>(image, barrier, to, &windows, &term, part, work, numbers, form);
+            load_image::<E>(image, barrier, to, &windows, &term, part, work, args, form);
         }
     }
 }
@@ -167,7 +167,7 @@ fn load_taps<E: Float>(
     windows: &Position,
     term: &Term,
     loads_columns: bool,
-    numbers: &Numbers,
+    args: &Args,
     #[comptime] form: Form,
 ) {
     let first = term.slice * comptime!(form.tile.block_k);
@@ -176,18 +176,18 @@ fn load_taps<E: Float>(
         let size = comptime!(form.rows_part() as usize);
         let at = comptime!(part as usize * size);
         let rows = &mut rows[at..at + size];
-        if comptime!(form.comb.is_some()) {
-            load_comb::<E>(image, barrier, rows, term, part, work, numbers, form);
+        if comptime!(form.planar.is_some()) {
+            load_planar::<E>(image, barrier, rows, term, part, work, args, form);
         } else if term.starts {
-            load_image::<E>(image, barrier, rows, windows, term, part, work, numbers, form);
+            load_image::<E>(image, barrier, rows, windows, term, part, work, args, form);
         }
         let size = comptime!(form.columns_part() as usize);
         let at = comptime!(part as usize * size);
         let columns = &mut columns[at..at + size];
-        let column = work.column + part * numbers.flat_part;
+        let column = work.column + part * args.flat_part;
         if loads_columns {
             let tap = term.tap.other;
-            load_flat::<E>(flat, barrier, columns, column, first, tap, work, numbers, form);
+            load_flat::<E>(flat, barrier, columns, column, first, tap, work, args, form);
         }
     }
 }
@@ -203,13 +203,13 @@ fn load_image<E: Float>(
     term: &Term,
     part: u32,
     work: &Work,
-    numbers: &Numbers,
+    args: &Args,
     #[comptime] form: Form,
 ) {
     // The start of the window, and the offset of this tap, as the map defines them.
     let phase = &work.phase;
-    let height_first = numbers.height_first - phase.height.back;
-    let width_first = numbers.width_first - phase.width.back;
+    let height_first = args.height_first - phase.height.back;
+    let width_first = args.width_first - phase.width.back;
     let h = read(&phase.gather.height, windows.height) - height_first;
     let w = read(&phase.gather.width, windows.width) - width_first;
     let th = term.tap.height + height_first;
@@ -224,11 +224,11 @@ fn load_image<E: Float>(
     let sample = if comptime!(form.sums_samples) {
         term.tap.other as i32
     } else {
-        (windows.sample + part * numbers.image_part) as i32
+        (windows.sample + part * args.image_part) as i32
     };
-    let channel = (work.group * numbers.image_group + term.slice * form.slice) as i32;
+    let channel = (work.group * args.image_group + term.slice * form.slice) as i32;
     if comptime!(form.rank > 2) {
-        let depth_first = numbers.depth_first - phase.depth.back;
+        let depth_first = args.depth_first - phase.depth.back;
         let d = read(&phase.gather.depth, windows.depth) - depth_first;
         let td = term.tap.depth + depth_first;
         barrier.tma_load_im2col_5d(
@@ -239,30 +239,30 @@ fn load_image<E: Float>(
     }
 }
 
-/// Loads the pixels that a run of windows reads at all taps along the width, from both planes of a comb.
+/// Loads the pixels that a run of windows reads at all taps along the width, from both planes.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn load_comb<E: Float>(
+fn load_planar<E: Float>(
     image: &TensorMap<E, Im2col>,
     barrier: &Barrier,
     to: &mut [E],
     term: &Term,
     part: u32,
     work: &Work,
-    numbers: &Numbers,
+    args: &Args,
     #[comptime] form: Form,
 ) {
-    let comb = numbers.comb.as_ref().unwrap();
-    let (down, deal) = comb.deals.div_mod(term.tap.height as u32);
-    let first = work.row + down * comb.line;
-    let line = (first / comptime!(COMB_LINE as u32)) as i32;
-    let within = (first % comptime!(COMB_LINE as u32)) as i32;
+    let planar = args.planar.as_ref().unwrap();
+    let (down, row_set) = planar.row_sets.div_mod(term.tap.height as u32);
+    let first = work.row + down * planar.line;
+    let line = (first / comptime!(PLANE_LINE as u32)) as i32;
+    let within = (first % comptime!(PLANE_LINE as u32)) as i32;
     let size = comptime!(form.plane() as usize);
     #[unroll]
     for plane in 0..PLANES {
         let at = comptime!(plane * size);
         let to = &mut to[at..at + size];
-        let nth = (part * numbers.image_part + deal) * comptime!(PLANES as u32) + plane as u32;
+        let nth = (part * args.image_part + row_set) * comptime!(PLANES as u32) + plane as u32;
         barrier.tma_load_im2col_4d(image, to, nth as i32, within, line, 0i32, 0u16, 0u16);
     }
 }
@@ -278,15 +278,15 @@ fn load_flat<E: Float>(
     term: u32,
     tap: u32,
     work: &Work,
-    numbers: &Numbers,
+    args: &Args,
     #[comptime] form: Form,
 ) {
-    let across = across + work.group * numbers.across_group;
-    let term = term + work.group * numbers.term_group;
+    let across = across + work.group * args.across_group;
+    let term = term + work.group * args.term_group;
     // A sample takes the place of a tap.
     let tap = if comptime!(form.separate_samples()) { tap + work.group } else { tap };
     if comptime!(form.flat_mn_major) {
-        let lines = comptime!(if form.filter { form.tile.block_m } else { form.tile.block_n });
+        let lines = comptime!(if form.is_weight { form.tile.block_m } else { form.tile.block_n });
         let size = comptime!(form.panel() as usize);
         #[unroll]
         for panel in 0..comptime!(lines.div_ceil(form.line()) as usize) {

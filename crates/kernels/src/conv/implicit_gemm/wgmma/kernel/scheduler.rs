@@ -14,8 +14,8 @@
 use cubecl::prelude::*;
 
 use super::super::tile::WARP;
+use super::args::Args;
 use super::form::Form;
-use super::numbers::Numbers;
 use crate::conv::common::gather::{Phase, only_phase, phase};
 
 /// A tile of the product, or a share of one.
@@ -34,30 +34,30 @@ pub(super) struct Work {
 }
 
 #[cube]
-pub(super) fn work(nth: u32, numbers: &Numbers, #[comptime] form: Form) -> Work {
-    let shared = max(nth, numbers.whole) - numbers.whole;
+pub(super) fn work(nth: u32, args: &Args, #[comptime] form: Form) -> Work {
+    let shared = max(nth, args.whole) - args.whole;
     let share = shared % comptime!(form.warpgroups());
-    let tile = min(nth, numbers.whole) + shared / comptime!(form.warpgroups());
-    let (tile, n) = numbers.tiles_n.div_mod(tile);
-    let (tile, m) = numbers.tiles_m.div_mod(tile);
-    let (group, part) = numbers.parts.div_mod(tile);
+    let tile = min(nth, args.whole) + shared / comptime!(form.warpgroups());
+    let (tile, n) = args.tiles_n.div_mod(tile);
+    let (tile, m) = args.tiles_m.div_mod(tile);
+    let (group, part) = args.parts.div_mod(tile);
     let (group, phase, first, end) = if comptime!(form.phased) {
-        let phased = numbers.phased.as_ref().unwrap();
+        let phased = args.phased.as_ref().unwrap();
         let (nth, group) = phased.groups.div_mod(group);
-        let phase = phase(&numbers.gather, &phased.phases, nth, form.gather);
+        let phase = phase(&args.gather, &phased.phases, nth, form.gather);
         let lines = phase.gather.depth.taps_count * phase.gather.height.taps_count * phased.slices;
         let taps = phase.gather.width.taps_count;
         // Taps that share pixels stay together.
         let (loads, steps_a_load) =
             if comptime!(form.shares()) { (lines, taps) } else { (lines * taps, 1u32.runtime()) };
-        let loads_a_part = numbers.parts.div(loads + numbers.parts_count - 1);
+        let loads_a_part = args.parts.div(loads + args.parts_count - 1);
         let first = min(part * loads_a_part, loads);
         let end = min(first + loads_a_part, loads);
         (group, phase, first * steps_a_load, end * steps_a_load)
     } else {
-        let first = part * numbers.steps_a_part;
-        let end = max(first, min(first + numbers.steps_a_part, numbers.steps));
-        (group, only_phase(&numbers.gather), first, end)
+        let first = part * args.steps_a_part;
+        let end = max(first, min(first + args.steps_a_part, args.steps));
+        (group, only_phase(&args.gather), first, end)
     };
     let row = m * comptime!(form.tile.block_m) + share * comptime!(form.rows());
     let column = n * comptime!(form.tile.block_n);

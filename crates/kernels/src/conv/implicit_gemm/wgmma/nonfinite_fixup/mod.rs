@@ -1,5 +1,5 @@
 //! Recomputes results whose sums were not finite: one warp recomputes each flagged band of rows. This is rare, so that
-//! only reading the flags is optimised. Results of a weight gradient are recomputed in [`filter`].
+//! only reading the flags is optimised. Results of a weight gradient are recomputed in [`weight`].
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -7,17 +7,17 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, DType, Tile};
 
+use super::im2col::Im2colWalk;
 use super::product::Product;
 use super::tile::WARP;
 use super::tile::{BAND, bands};
-use super::walk::Walk;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_at};
 use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, read_at, row_point, term_point};
 use crate::conv::problem::{Pass, results};
 use crate::cube::convert::elem;
 
-pub(super) mod filter;
+pub(super) mod weight;
 
 /// The units of a cube.
 const UNITS: u32 = 256;
@@ -51,7 +51,7 @@ struct FixupArgs {
 pub(super) fn launch(
     client: &Client,
     product: &Product,
-    walk: &Walk,
+    walk: &Im2colWalk,
     gather: &Gather,
     dtype: DType,
     tile: &Tile,

@@ -27,9 +27,9 @@ use crate::conv::common::gather;
 use crate::conv::problem::{Pass, Request};
 use crate::cube::convert::elem;
 
-pub(super) mod fold;
+pub(super) mod image;
 
-use fold::PLANES;
+use image::PLANES;
 
 /// The units of a cube.
 const UNITS: u32 = 256;
@@ -51,8 +51,8 @@ struct Form {
     /// The elements of a chunk; each unit stores one chunk.
     chunk: usize,
     splits: bool,
-    /// The number of channels, if a pixel is one chunk and is stored in a plane of a comb.
-    dealt: Option<usize>,
+    /// The number of channels, if a pixel is one chunk and is stored in a plane.
+    planar: Option<usize>,
 }
 
 /// The image in the layout that the copy engine reads.
@@ -67,10 +67,10 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
     let form = Form {
         chunk: CHUNK_BYTES / product.size,
         splits: product.parts > 1,
-        dealt: product.comb().map(|_| input.channels()),
+        planar: product.planar().map(|_| input.channels()),
     };
     let chunks = product.image_elements() / product.parts / form.chunk;
-    let Some(fold) = product.fold else {
+    let Some(repacked) = product.repacked else {
         let repacked = client.empty(product.image_elements() * product.size);
         let units = CubeDim::new_1d(UNITS);
         // SAFETY: a unit past the last chunk terminates, and the parts follow one another.
@@ -93,19 +93,19 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
     let [_, height, width] = product.conv.grid().axes();
     let [_, image_height, image_width] = input.space().three(1);
     let plane = image_height * image_width * input.channels();
-    let stores_all_rows = fold.rows > 1 || fold.comb.is_some();
-    let args = FoldArgsLaunch {
+    let stores_all_rows = repacked.rows > 1 || repacked.planar.is_some();
+    let args = ImageArgsLaunch {
         chunks: chunks as u32,
-        pixel: (fold.pixel / form.chunk) as u32,
-        width: fold.width as u32,
-        height: fold.height as u32,
+        pixel: (repacked.pixel / form.chunk) as u32,
+        width: repacked.width as u32,
+        height: repacked.height as u32,
         channels: input.channels() as u32,
-        rows: fold.rows as u32,
-        pixels: fold.comb.map_or(chunks, |comb| comb.pixels) as u32,
-        deals: fold.comb.map_or(1, |comb| comb.deals) as u32,
-        step: fold.comb.map_or(1, |_| fold.step) as u32,
+        rows: repacked.rows as u32,
+        pixels: repacked.planar.map_or(chunks, |planar| planar.pixels) as u32,
+        row_sets: repacked.planar.map_or(1, |planar| planar.row_sets) as u32,
+        step: repacked.planar.map_or(1, |_| repacked.step) as u32,
         first_row: if stores_all_rows { height.start(0) as i32 } else { 0 },
-        first_column: if fold.pads { 0 } else { width.start(0) as i32 },
+        first_column: if repacked.pads { 0 } else { width.start(0) as i32 },
         planes: (input.elements() / plane) as u32,
         image_height: image_height as u32,
         image_width: image_width as u32,
@@ -122,7 +122,7 @@ fn lines(
     product: &Product,
     dtype: DType,
     x: BufferArg,
-    args: FoldArgsLaunch,
+    args: ImageArgsLaunch,
     form: Form,
 ) -> Handle {
     let chunks = args.chunks as usize;
@@ -132,7 +132,7 @@ fn lines(
     // SAFETY: a unit past the last chunk terminates, the parts follow one another, and a pixel is only used where there
     // is one; other reads are moved to element 0.
     unsafe {
-        fold_image::launch_unchecked(
+        repack_image::launch_unchecked(
             client,
             cubecl::calculate_cube_count_elemwise(client, chunks, units),
             units,
@@ -172,21 +172,21 @@ fn in_three(client: &Client, product: &Product, elements: usize, x: &Handle) -> 
 /// The other operand in the layout that the copy engine reads: the filters, or the output gradient.
 pub(super) fn flat(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
     match product.pass {
-        Pass::Filter if product.parts > 1 => {
+        Pass::Weight if product.parts > 1 => {
             in_three(client, product, product.conv.output().elements(), w)
         }
-        Pass::Filter => pad(client, product, dtype, w),
+        Pass::Weight => pad(client, product, dtype, w),
         _ => filters(client, product, dtype, w),
     }
 }
 
 /// The output gradient with its pixels padded to whole chunks: the lines of an image of one row.
 fn pad(client: &Client, product: &Product, dtype: DType, dy: &Handle) -> Handle {
-    let form = Form { chunk: CHUNK_BYTES / product.size, splits: false, dealt: None };
+    let form = Form { chunk: CHUNK_BYTES / product.size, splits: false, planar: None };
     let [windows, _, padded] = product.flat.dimensions;
     let count = product.conv.output().channels();
     let chunks = (windows * padded / form.chunk) as u32;
-    let args = FoldArgsLaunch {
+    let args = ImageArgsLaunch {
         chunks,
         pixel: (padded / form.chunk) as u32,
         width: windows as u32,
@@ -194,7 +194,7 @@ fn pad(client: &Client, product: &Product, dtype: DType, dy: &Handle) -> Handle 
         channels: count as u32,
         rows: 1,
         pixels: chunks,
-        deals: 1,
+        row_sets: 1,
         step: 1,
         first_row: 0,
         first_column: 0,
@@ -248,7 +248,7 @@ fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Hand
     let [depth, height, width] = product.kernel();
     let terms = gather::inner(conv, product.pass);
     let [_, _, along] = conv.grid().axes();
-    let fold = product.fold;
+    let repacked = product.repacked;
     let steps = product.weights();
     let args = PackArgsLaunch {
         elements: (product.flat_elements() / product.parts) as u32,
@@ -257,11 +257,11 @@ fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Hand
         width: width as u32,
         height: height as u32,
         columns: product.columns() as u32,
-        pixel: fold.map_or(inner, |fold| fold.pixel) as u32,
-        row: fold.map_or(inner, |_| terms) as u32,
+        pixel: repacked.map_or(inner, |repacked| repacked.pixel) as u32,
+        row: repacked.map_or(inner, |_| terms) as u32,
         terms: terms as u32,
-        rows: fold.map_or(1, |fold| fold.rows) as u32,
-        dilation: fold.map_or(1, |_| along.dilation()) as u32,
+        rows: repacked.map_or(1, |repacked| repacked.rows) as u32,
+        dilation: repacked.map_or(1, |_| along.dilation()) as u32,
         kernel_height: kernel[1] as u32,
         kernel_width: kernel[2] as u32,
         inner_step: steps.inner as u32,
@@ -296,7 +296,7 @@ fn pack(
             buffer(w, conv.filter().elements()),
             buffer(&repacked, parts * elements),
             args,
-            Form { chunk: 1, splits: parts > 1, dealt: None },
+            Form { chunk: 1, splits: parts > 1, planar: None },
             elem(dtype),
         )
     }
@@ -347,7 +347,7 @@ fn split_in_three<S: Float, T: Float, N: Size>(
 
 /// How rows of pixels become lines.
 #[derive(CubeType, CubeLaunch)]
-struct FoldArgs {
+struct ImageArgs {
     chunks: u32,
     /// The chunks of a pixel, the pixels of a row, and the rows.
     pixel: FastDivmod<u32>,
@@ -356,9 +356,9 @@ struct FoldArgs {
     channels: FastDivmod<u32>,
     /// The number of image rows in a pixel.
     rows: u32,
-    /// The pixels of a plane of a comb, and the distances between rows and columns that are in the same plane.
+    /// The pixels of a plane, and the distances between rows and columns that are in the same plane.
     pixels: FastDivmod<u32>,
-    deals: u32,
+    row_sets: u32,
     step: u32,
     /// The image coordinates of the first pixel, and the extents of the image; `planes` is the number of samples.
     first_row: i32,
@@ -373,10 +373,10 @@ struct FoldArgs {
 }
 
 #[cube(launch_unchecked)]
-fn fold_image<S: Float, N: Size>(
+fn repack_image<S: Float, N: Size>(
     x: &[S],
     repacked: &mut [Vector<S, N>],
-    args: &FoldArgs,
+    args: &ImageArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
 ) {
@@ -384,22 +384,22 @@ fn fold_image<S: Float, N: Size>(
     if i >= args.chunks {
         terminate!();
     }
-    // The plane of a comb; without a comb there is only one.
+    // Pixels that are not planar have one plane.
     let (plane, i_of_plane) =
-        if comptime!(form.dealt.is_some()) { args.pixels.div_mod(i) } else { (0u32.runtime(), i) };
-    let (deal, tooth) = (plane / comptime!(PLANES as u32), plane % comptime!(PLANES as u32));
+        if comptime!(form.planar.is_some()) { args.pixels.div_mod(i) } else { (0u32.runtime(), i) };
+    let (row_set, parity) = (plane / comptime!(PLANES as u32), plane % comptime!(PLANES as u32));
     let (rest, chunk) = args.pixel.div_mod(i_of_plane);
     let (rest, column) = args.width.div_mod(rest);
     let (sample, row) = args.height.div_mod(rest);
-    let first_h = ((row * args.deals + deal) * args.rows) as i32 + args.first_row;
-    let w = (column * args.step + tooth) as i32 + args.first_column;
+    let first_h = ((row * args.row_sets + row_set) * args.rows) as i32 + args.first_row;
+    let w = (column * args.step + parity) as i32 + args.first_column;
     // As an unsigned number, a negative coordinate is larger than every extent.
     let inside = sample < args.planes && (w as u32) < args.image_width;
     let first = sample * args.plane_step + w as u32 * args.column_step;
     let mut elements = Vector::<S, N>::empty();
     #[unroll]
     for lane in 0..comptime!(form.chunk) {
-        let (further, channel) = match comptime!(form.dealt) {
+        let (further, channel) = match comptime!(form.planar) {
             Some(channels) => {
                 let (further, channel) = comptime!((lane / channels, lane % channels));
                 (comptime!(further as u32).runtime(), comptime!(channel as u32).runtime())

@@ -1,12 +1,12 @@
-//! A plane's walk: lines of pixels times bands of weights. Sums are written to shared memory as soon as they are
-//! complete.
+//! The mainloop: a plane walks down lines of pixels and multiplies them by bands of weights. Sums are written to shared
+//! memory as soon as they are complete.
 
 use cubecl::cmma::{MatrixIdent, MmaDefinition};
 use cubecl::prelude::*;
 
 use super::block::PlaneWork;
 use super::form::{CHUNK, Form, HALVES, TILES};
-use super::weights::{Spots, Weights, fill};
+use super::weights::{Offsets, Weights, fill};
 use crate::conv::common::epilogue::{EpilogueArgs, finish};
 use crate::conv::common::gather::GatherArgs;
 
@@ -69,7 +69,7 @@ pub(super) fn go_over<S: Float, A: Float, R: Float, N: Size>(
     shared: &mut Shared<[Vector<S, N>]>,
     w: &[S],
     gather: &GatherArgs,
-    spots: &Spots,
+    offsets: &Offsets,
     weights: &Weights<S>,
     epilogue: &EpilogueArgs<S, N>,
     work: &PlaneWork,
@@ -81,7 +81,7 @@ pub(super) fn go_over<S: Float, A: Float, R: Float, N: Size>(
     let (step, start) = comptime!((form.height.tap_step, form.height.pixels().0));
     sync_plane();
     for th in 0..gather.height.taps_count {
-        fill::<S>(w, gather, work, spots, weights, walked.group, th, form);
+        fill::<S>(w, gather, work, offsets, weights, walked.group, th, form);
         let line = first + (th as i32 * step - start) as u32 * comptime!(form.pitch());
         let mut pixels = Sequence::<Array<Vector<S, Const<2>>>>::new();
         #[unroll]

@@ -75,9 +75,9 @@ pub(super) fn strip_at(
     #[comptime] form: Form,
 ) -> Strip {
     let (sample, d, h) = split_row(row, &strips.depth, &strips.height, form.window.rank);
-    let strip = comptime!(form.along.outputs);
-    let d = if comptime!(form.along.axis == 0) { d * strip } else { d };
-    let h = if comptime!(form.along.axis == 1) { h * strip } else { h };
+    let outputs = comptime!(form.along.outputs);
+    let d = if comptime!(form.along.axis == 0) { d * outputs } else { d };
+    let h = if comptime!(form.along.axis == 1) { h * outputs } else { h };
     let (first, step) = match form.along.axis {
         0 => (d, strips.outputs_height * strips.outputs_width * strips.problem.pixel_vectors),
         1 => (h, strips.outputs_width * strips.problem.pixel_vectors),
@@ -103,9 +103,9 @@ pub(super) fn strip_at(
 
 /// Whether all outputs of a strip exist, and all that it reads is inside the input.
 #[cube]
-pub(super) fn is_interior(strips: &Strips, place: &Strip, #[comptime] form: Form) -> bool {
-    let site = &place.site;
-    place.first + form.along.outputs <= outputs_along(strips, form)
+pub(super) fn is_interior(strips: &Strips, strip: &Strip, #[comptime] form: Form) -> bool {
+    let site = &strip.site;
+    strip.first + form.along.outputs <= outputs_along(strips, form)
         && is_inner(&strips.problem.depth, &site.depth, 0usize, form)
         && is_inner(&strips.problem.height, &site.height, 1usize, form)
         && is_inner(&strips.problem.width, &site.width, 2usize, form)
@@ -127,7 +127,7 @@ fn is_inner(axis: &AxisArgs, taps: &Taps, #[comptime] i: usize, #[comptime] form
 #[cube]
 pub(super) fn site_at(
     problem: &ProblemArgs,
-    place: &Strip,
+    strip: &Strip,
     o: u32,
     column: u32,
     #[comptime] moved: bool,
@@ -135,24 +135,24 @@ pub(super) fn site_at(
 ) -> Site {
     let axis = comptime!(form.along.axis);
     Site {
-        sample: place.site.sample,
-        lane: place.site.lane,
+        sample: strip.site.sample,
+        lane: strip.site.lane,
         column,
         depth: taps_at(
             &problem.depth,
-            &place.site.depth,
+            &strip.site.depth,
             o,
             comptime!(axis == 0),
             form.window.axes[0],
         ),
         height: taps_at(
             &problem.height,
-            &place.site.height,
+            &strip.site.height,
             o,
             comptime!(axis == 1),
             form.window.axes[1],
         ),
-        width: taps_at(&problem.width, &place.site.width, column, moved, form.window.axes[2]),
+        width: taps_at(&problem.width, &strip.site.width, column, moved, form.window.axes[2]),
     }
 }
 
@@ -181,14 +181,14 @@ pub(super) fn outputs_along(strips: &Strips, #[comptime] form: Form) -> u32 {
 #[cube]
 pub(super) fn exists(
     strips: &Strips,
-    place: &Strip,
+    strip: &Strip,
     #[comptime] i: u32,
     #[comptime] form: Form,
 ) -> bool {
     if comptime!(form.along.whole) {
         true.runtime()
     } else {
-        place.first + i < outputs_along(strips, form)
+        strip.first + i < outputs_along(strips, form)
     }
 }
 

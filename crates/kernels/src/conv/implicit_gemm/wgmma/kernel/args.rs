@@ -4,19 +4,19 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::AXES;
 
+use super::super::im2col::Im2colWalk;
 use super::super::product::Product;
 use super::super::tile::bands;
 use super::super::tile::whole;
-use super::super::walk::Walk;
 use super::form::Form;
 use crate::conv::common::gather::{GatherArgs, PhasesArgs};
 use crate::conv::problem::Pass;
 
 #[derive(CubeType, CubeLaunch)]
-pub(in super::super) struct Numbers {
+pub(in super::super) struct Args {
     /// The product; that of phase 0 where there are several.
     pub(super) gather: GatherArgs,
-    pub(super) phased: ComptimeOption<PhasedNumbers>,
+    pub(super) phased: ComptimeOption<PhasedArgs>,
     /// The number of work items (whole tiles, and shares of tiles), of tiles that are not shared, of tiles along the
     /// columns and along the rows, and of parts.
     pub(in super::super) tiles: u32,
@@ -32,8 +32,8 @@ pub(in super::super) struct Numbers {
     pub(super) line_rows: u32,
     pub(super) plane_rows: u32,
     pub(super) columns: u32,
-    pub(super) comb: ComptimeOption<CombNumbers>,
-    pub(super) lines: ComptimeOption<LineNumbers>,
+    pub(super) planar: ComptimeOption<PlanarArgs>,
+    pub(super) lines: ComptimeOption<LineArgs>,
     /// The memory steps between rows of the weight gradient, between its taps, and between the columns of any pass.
     pub(super) row_step: u32,
     pub(super) tap_step: u32,
@@ -66,18 +66,18 @@ pub(in super::super) struct Numbers {
     pub(super) bands: u32,
 }
 
-/// The further numbers of an image that is a comb.
+/// The further arguments for planar pixels.
 #[derive(CubeType, CubeLaunch)]
-pub(in super::super) struct CombNumbers {
+pub(in super::super) struct PlanarArgs {
     /// The pixels of a line.
     pub(super) line: u32,
     /// The distance between rows of pixels that are in the same plane.
-    pub(super) deals: FastDivmod<u32>,
+    pub(super) row_sets: FastDivmod<u32>,
 }
 
-/// The further numbers of a weight gradient whose columns are the elements of lines.
+/// The further arguments of a weight gradient whose columns are the elements of lines.
 #[derive(CubeType, CubeLaunch)]
-pub(in super::super) struct LineNumbers {
+pub(in super::super) struct LineArgs {
     /// The elements of a pixel, and its image rows.
     pub(super) pixel: FastDivmod<u32>,
     pub(super) image_rows: u32,
@@ -89,32 +89,32 @@ pub(in super::super) struct LineNumbers {
     pub(super) tap_step: u32,
 }
 
-/// The further numbers of a launch that computes several phases.
+/// The further arguments of a launch that computes several phases.
 #[derive(CubeType, CubeLaunch)]
-pub(in super::super) struct PhasedNumbers {
+pub(in super::super) struct PhasedArgs {
     pub(super) phases: PhasesArgs,
     pub(super) groups: FastDivmod<u32>,
     /// The number of slices of a tap.
     pub(super) slices: u32,
 }
 
-impl Numbers {
-    /// The arguments for a walk whose sums are split into `splits` parts, on a device that holds `cubes` cubes at once.
+impl Args {
+    /// The arguments for a product whose sums are split into `splits` parts, on a device that holds `cubes` cubes at once.
     pub(in super::super) fn launch(
         product: &Product,
-        walk: &Walk,
+        walk: &Im2colWalk,
         form: &Form,
         splits: usize,
         cubes: usize,
-    ) -> NumbersLaunch {
+    ) -> ArgsLaunch {
         let conv = &product.conv;
-        let filter = product.pass == Pass::Filter;
+        let is_weight = product.pass == Pass::Weight;
         let [tiles_m, tiles_n] = product.tiles(walk, &form.tile);
         let [column_step, width] = product.result_columns();
         let strides = conv.filter().strides(conv.filter_layout());
         let tiles = tiles_m * tiles_n * splits * product.groups() * walk.products();
         let whole = whole(tiles, cubes, &form.tile);
-        let rows = match filter {
+        let rows = match is_weight {
             true => product.columns(),
             false => walk.gather.rows(conv),
         };
@@ -125,25 +125,25 @@ impl Numbers {
         let [_, _, along] = conv.grid().axes();
         let step = strides.kernel[AXES - 1];
         let [depth_first, height_first, width_first] = walk.first;
-        let comb = product.comb().map(|comb| CombNumbersLaunch {
+        let planar = product.planar().map(|planar| PlanarArgsLaunch {
             line: walk.gather.axes[AXES - 1].rows as u32,
-            deals: comb.deals as u32,
+            row_sets: planar.row_sets as u32,
         });
-        let line_numbers = lines.filter(|_| filter).map(|fold| LineNumbersLaunch {
-            pixel: fold.pixel as u32,
-            image_rows: fold.rows as u32,
+        let line_args = lines.filter(|_| is_weight).map(|repacked| LineArgsLaunch {
+            pixel: repacked.pixel as u32,
+            image_rows: repacked.rows as u32,
             dilation: along.dilation() as u32,
             taps: taps_width as u32,
             tap_rows: taps_height as u32,
             tap_step: step as u32,
         });
-        let phased = walk.phases.map(|phases| PhasedNumbersLaunch {
-            phases: phases.args(conv, &product.tap_numbers()),
+        let phased = walk.phases.map(|phases| PhasedArgsLaunch {
+            phases: phases.args(conv, &product.tap_steps()),
             groups: product.groups() as u32,
             slices: product.slices() as u32,
         });
-        NumbersLaunch {
-            gather: walk.gather.args(conv, &product.tap_numbers()),
+        ArgsLaunch {
+            gather: walk.gather.args(conv, &product.tap_steps()),
             phased: phased.into(),
             tiles: (whole + (tiles - whole) * form.warpgroups() as usize) as u32,
             whole: whole as u32,
@@ -156,10 +156,10 @@ impl Numbers {
             line_rows: walk.line_rows as u32,
             plane_rows: walk.plane_rows as u32,
             columns: width as u32,
-            comb: comb.into(),
-            lines: line_numbers.into(),
+            planar: planar.into(),
+            lines: line_args.into(),
             row_step: strides.count as u32,
-            tap_step: (step * lines.map_or(1, |fold| fold.rows * taps_width)) as u32,
+            tap_step: (step * lines.map_or(1, |repacked| repacked.rows * taps_width)) as u32,
             column_step: column_step as u32,
             own_channels: conv.filter().channels() as u32,
             own_filters: (conv.filter().count() / conv.groups()) as u32,
@@ -176,9 +176,10 @@ impl Numbers {
             part_step: product.results() as u32,
             out_group: match product.pointwise {
                 Some(pointwise) => (pointwise.rows * pointwise.columns) as u32,
-                None => (product.columns() * if filter { strides.count } else { 1 }) as u32,
+                None => (product.columns() * if is_weight { strides.count } else { 1 }) as u32,
             },
-            image_part: product.comb().map_or(conv.input().batch(), |comb| comb.deals) as u32,
+            image_part: product.planar().map_or(conv.input().batch(), |planar| planar.row_sets)
+                as u32,
             flat_part: product.flat.dimensions[0] as u32,
             bands: (tiles_m * bands(&form.tile)) as u32,
         }

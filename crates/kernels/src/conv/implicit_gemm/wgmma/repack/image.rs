@@ -1,4 +1,4 @@
-//! Repacking of pixels with few channels, as lines or as combs, and of pixels that are no whole chunks.
+//! Repacking of pixels with few channels, as lines or in planes, and of pixels that are no whole chunks.
 
 use windowpane_geometry::Convolution;
 
@@ -15,9 +15,9 @@ use crate::conv::problem::Pass;
 ///
 /// A line starts where its window does, so that neighbouring lines overlap in memory, each one stride of the windows
 /// after the other; the copy engine loads each line separately. Where a pixel is a single chunk there is a better
-/// layout ([`Comb`]).
+/// layout ([`Planar`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Fold {
+pub(in super::super) struct RepackedImage {
     /// The number of image rows in a pixel, and the number of its elements.
     pub(in super::super) rows: usize,
     pub(in super::super) pixel: usize,
@@ -27,13 +27,13 @@ pub(in super::super) struct Fold {
     /// The number of lines of a row that have results, and the number of such rows.
     pub(in super::super) windows: usize,
     pub(in super::super) window_rows: usize,
-    /// The number of rows of pixels, and of pixels per row, in each plane for a comb.
+    /// The number of rows of pixels, and of pixels per row, in each plane if planar.
     pub(in super::super) height: usize,
     pub(in super::super) width: usize,
     /// The number of rows of pixels that a window reads, and the distance between them.
     pub(in super::super) taps: usize,
     pub(in super::super) tap_step: usize,
-    pub(in super::super) comb: Option<Comb>,
+    pub(in super::super) planar: Option<Planar>,
     /// Whether pixels are only padded: then there are no lines, and taps read pixels as in the original image.
     pub(in super::super) pads: bool,
 }
@@ -48,29 +48,29 @@ pub(in super::super) struct Fold {
 ///
 /// Matrix units read their rows as one chunk of each plane, starting at any pixel. So each pixel of a plane is loaded
 /// once for all windows and all taps along the width. Where windows have a stride along the height that does not fit in
-/// a pixel, every `deals`-th row of pixels is in the same two planes, and the rows between have planes of their own. A
+/// a pixel, every `row_sets`-th row of pixels is in the same two planes, and the rows between have planes of their own. A
 /// plane continues from row to row and from sample to sample; results that read across the border of two rows or
 /// samples are not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Comb {
+pub(in super::super) struct Planar {
     /// The number of pixels of a plane, including those that are loaded past the last.
     pub(in super::super) pixels: usize,
     /// The distance in pixels from one pair of taps to the next.
     pub(in super::super) shift: usize,
-    /// The number of deals: every `deals`-th row of pixels is in the same plane.
-    pub(in super::super) deals: usize,
+    /// The number of sets of rows: every `row_sets`-th row of pixels is in the same plane.
+    pub(in super::super) row_sets: usize,
 }
 
-/// The number of planes of a comb (per deal).
+/// The number of planes of a set of rows.
 pub(in super::super) const PLANES: usize = 2;
 
 /// The number of pixels that are one pixel to the copy engine, and that a tile's rows read past its last pixel.
-pub(in super::super) const COMB_LINE: usize = 16;
+pub(in super::super) const PLANE_LINE: usize = 16;
 
 /// The number of rows of the largest tile.
 const MOST_ROWS: usize = 256;
 
-impl Fold {
+impl RepackedImage {
     /// The lines with the fewest steps, if the copy engine cannot read the original pixels, or in the forward pass if
     /// these would need at least twice as many steps. For a data gradient, padded pixels.
     pub(in super::super) fn new(conv: &Convolution, pass: Pass, size: usize) -> Option<Self> {
@@ -87,7 +87,7 @@ impl Fold {
         let over = |rows: usize| {
             let taps = height.kernel().div_ceil(rows);
             let reach = (width.kernel() - 1) * width.dilation() + 1;
-            let fold = Self {
+            let repacked = Self {
                 rows,
                 pixel: (rows * channels).next_multiple_of(chunk),
                 reach,
@@ -98,28 +98,28 @@ impl Fold {
                 width: width.output().saturating_sub(1) * width.stride() + reach,
                 taps,
                 tap_step: height.dilation(),
-                comb: None,
+                planar: None,
                 pads: false,
             };
-            let deals = forward
-                && fold.pixel == chunk
-                && (1..=PLANES).contains(&fold.step)
+            let is_planar = forward
+                && repacked.pixel == chunk
+                && (1..=PLANES).contains(&repacked.step)
                 && height.stride().is_multiple_of(rows)
                 && reach * chunk <= line
                 && conv.grid().rank() < 3;
-            match deals {
-                true => fold.dealt(conv.input().batch(), height.stride() / rows),
-                false => fold,
+            match is_planar {
+                true => repacked.planar(conv.input().batch(), height.stride() / rows),
+                false => repacked,
             }
         };
-        let steps = |fold: &Self| fold.taps * fold.line(size).div_ceil(line);
+        let steps = |repacked: &Self| repacked.taps * repacked.line(size).div_ceil(line);
         // In a weight gradient, the taps of a pixel's rows must follow those of its other rows in memory.
         let stepped = height.kernel() > 1 && height.dilation() == 1;
         let stepped = (stepped && (forward || depth.kernel() == 1)).then(|| height.stride());
-        let fold = [Some(1), stepped].into_iter().flatten().map(over).min_by_key(steps)?;
+        let repacked = [Some(1), stepped].into_iter().flatten().map(over).min_by_key(steps)?;
         let plain = height.kernel() * width.kernel() * channels.div_ceil(line);
         let aligned = (channels * size).is_multiple_of(CHUNK_BYTES);
-        (!aligned || (forward && 2 * steps(&fold) <= plain)).then_some(fold)
+        (!aligned || (forward && 2 * steps(&repacked) <= plain)).then_some(repacked)
     }
 
     /// The output gradient with pixels of whole chunks of 16 bits.
@@ -137,39 +137,38 @@ impl Fold {
             width: width.output(),
             taps: height.kernel(),
             tap_step: 1,
-            comb: None,
+            planar: None,
             pads: true,
         })
     }
 
-    /// The same pixels in the planes of a comb.
-    fn dealt(self, batch: usize, deals: usize) -> Self {
-        // Rows outside the image are stored too, because the copy engine does not see the rows of a comb.
-        let past = (self.taps - 1) * self.tap_step / deals;
+    /// The same pixels in planes.
+    fn planar(self, batch: usize, row_sets: usize) -> Self {
+        // Rows outside the image are stored too, because the copy engine does not see the rows of a plane.
+        let past = (self.taps - 1) * self.tap_step / row_sets;
         let height = self.window_rows + past;
         let width = self.windows + (self.reach - 1) / self.step;
-        let past = past * width + MOST_ROWS + 2 * COMB_LINE;
-        let pixels = (batch * height * width + past).next_multiple_of(COMB_LINE);
-        let comb = Some(Comb { pixels, shift: PLANES / self.step, deals });
-        Self { height, width, comb, ..self }
+        let past = past * width + MOST_ROWS + 2 * PLANE_LINE;
+        let pixels = (batch * height * width + past).next_multiple_of(PLANE_LINE);
+        let planar = Some(Planar { pixels, shift: PLANES / self.step, row_sets });
+        Self { height, width, planar, ..self }
     }
 
     /// The elements of a line.
     pub(in super::super) fn line(&self, size: usize) -> usize {
-        match self.comb {
+        match self.planar {
             Some(_) => LINE as usize / size,
             None => self.reach * self.pixel,
         }
     }
 
     /// The product with lines in the place of pixels.
-    pub(in super::super) fn over(&self, gather: Gather) -> Gather {
-        let mut folded = gather;
+    pub(in super::super) fn over(&self, mut gather: Gather) -> Gather {
         if self.pads {
-            return folded;
+            return gather;
         }
-        let [_, height, width] = &mut folded.axes;
-        match self.comb {
+        let [_, height, width] = &mut gather.axes;
+        match self.planar {
             Some(_) => {
                 let (taps, tap_step) = (self.taps, self.tap_step as i64);
                 *height = Sweep { taps, tap_step, ..side_by_side(self.height, self.height) };
@@ -182,7 +181,7 @@ impl Fold {
                 *width = side_by_side(width.rows, self.windows);
             }
         }
-        folded
+        gather
     }
 }
 
@@ -222,30 +221,31 @@ mod tests {
     /// The coordinates in the image of the pixel that a window reads at a tap, computed through the repacked layout.
     fn found(
         conv: &Convolution,
-        fold: &Fold,
+        repacked: &RepackedImage,
         [oh, ow]: [usize; 2],
         [th, tw]: [usize; 2],
     ) -> [i64; 2] {
         let [_, height, width] = conv.grid().axes();
         let over = tw * width.dilation();
-        let (tap, further) = (th / fold.rows * fold.tap_step, th % fold.rows);
+        let (tap, further) = (th / repacked.rows * repacked.tap_step, th % repacked.rows);
         // The address that the kernel computes in the repacked layout ..
-        let (row, column, deal, tooth) = match fold.comb {
-            Some(comb) => {
-                let column = ow + over / PLANES * comb.shift;
-                (oh + tap / comb.deals, column, tap % comb.deals, over % PLANES)
+        let (row, column, row_set, parity) = match repacked.planar {
+            Some(planar) => {
+                let column = ow + over / PLANES * planar.shift;
+                (oh + tap / planar.row_sets, column, tap % planar.row_sets, over % PLANES)
             }
-            None if fold.rows > 1 => (oh + tap, ow * fold.step + over, 0, 0),
+            None if repacked.rows > 1 => (oh + tap, ow * repacked.step + over, 0, 0),
             None => {
                 let row = height.start(oh) + (th * height.dilation()) as i64;
-                return [row, width.start(0) + (ow * fold.step + over) as i64];
+                return [row, width.start(0) + (ow * repacked.step + over) as i64];
             }
         };
         // .. and the image pixel that was stored there.
-        let (deals, step) = fold.comb.map_or((1, 1), |comb| (comb.deals, fold.step));
-        assert!(row < fold.height, "{fold:?}");
-        let h = (row * deals + deal) * fold.rows + further;
-        [height.start(0) + h as i64, width.start(0) + (column * step + tooth) as i64]
+        let (row_sets, step) =
+            repacked.planar.map_or((1, 1), |planar| (planar.row_sets, repacked.step));
+        assert!(row < repacked.height, "{repacked:?}");
+        let h = (row * row_sets + row_set) * repacked.rows + further;
+        [height.start(0) + h as i64, width.start(0) + (column * step + parity) as i64]
     }
 
     /// Lines hold the pixels that windows read, in every layout.
@@ -265,11 +265,11 @@ mod tests {
             for size in [2, 4] {
                 let window = Window::new(kernel).stride(stride).dilation(dilation);
                 let conv = conv(channels, [31, 29], kernel, window.padding([2, 3]));
-                let Some(fold) = Fold::new(&conv, Pass::Forward, size) else {
+                let Some(repacked) = RepackedImage::new(&conv, Pass::Forward, size) else {
                     assert_eq!((channels, size), (16, 4), "lines of these save too few steps");
                     continue;
                 };
-                kinds[fold.comb.map_or(0, |comb| comb.deals.min(2))] += 1;
+                kinds[repacked.planar.map_or(0, |planar| planar.row_sets.min(2))] += 1;
                 let [_, height, width] = conv.grid().axes();
                 for (oh, ow) in [(0, 0), (1, 2), (height.output() - 1, width.output() - 1)] {
                     for (th, tw) in (0..kernel[0]).flat_map(|t| (0..kernel[1]).map(move |u| (t, u)))
@@ -278,46 +278,51 @@ mod tests {
                             height.start(oh) + (th * height.dilation()) as i64,
                             width.start(ow) + (tw * width.dilation()) as i64,
                         ];
-                        let found = found(&conv, &fold, [oh, ow], [th, tw]);
-                        assert_eq!(found, expected, "{conv:?} {fold:?} {size}: tap {th}, {tw}");
+                        let found = found(&conv, &repacked, [oh, ow], [th, tw]);
+                        assert_eq!(found, expected, "{conv:?} {repacked:?} {size}: tap {th}, {tw}");
                     }
                 }
             }
         }
         assert!(
             kinds.iter().all(|kind| *kind > 0),
-            "lines, and combs of one deal and more: {kinds:?}"
+            "lines, and one or more sets of rows in planes: {kinds:?}"
         );
     }
 
     /// Pixels that the copy engine can read, and that fill most of a line, are not repacked.
     #[test]
     fn only_few_channels_become_lines() {
-        let fold = |channels, kernel: [usize; 2], pass, size| {
-            Fold::new(&conv(channels, [9, 9], kernel, Window::new(kernel)), pass, size)
+        let repacked = |channels, kernel: [usize; 2], pass, size| {
+            RepackedImage::new(&conv(channels, [9, 9], kernel, Window::new(kernel)), pass, size)
         };
-        assert_eq!(fold(64, [3, 3], Pass::Forward, 2), None);
-        assert_eq!(fold(32, [3, 3], Pass::Forward, 2), None);
-        assert_eq!(fold(8, [1, 1], Pass::Forward, 2), None);
-        assert!(fold(3, [3, 3], Pass::Data, 2).is_none(), "8 filters are a whole chunk");
-        assert_eq!(fold(16, [3, 3], Pass::Filter, 2), None);
-        assert!(fold(3, [3, 3], Pass::Filter, 2).is_some_and(|fold| fold.comb.is_none()));
-        assert!(fold(16, [3, 3], Pass::Forward, 2).is_some_and(|fold| fold.comb.is_none()));
-        assert!(fold(65, [1, 1], Pass::Forward, 2).is_some(), "130 bytes are no whole chunks");
+        assert_eq!(repacked(64, [3, 3], Pass::Forward, 2), None);
+        assert_eq!(repacked(32, [3, 3], Pass::Forward, 2), None);
+        assert_eq!(repacked(8, [1, 1], Pass::Forward, 2), None);
+        assert!(repacked(3, [3, 3], Pass::Data, 2).is_none(), "8 filters are a whole chunk");
+        assert_eq!(repacked(16, [3, 3], Pass::Weight, 2), None);
+        assert!(
+            repacked(3, [3, 3], Pass::Weight, 2).is_some_and(|repacked| repacked.planar.is_none())
+        );
+        assert!(
+            repacked(16, [3, 3], Pass::Forward, 2)
+                .is_some_and(|repacked| repacked.planar.is_none())
+        );
+        assert!(repacked(65, [1, 1], Pass::Forward, 2).is_some(), "130 bytes are no whole chunks");
     }
 
     /// A run of a tile's rows, and all that they read at the last tap, are inside their plane.
     #[test]
-    fn combs_hold_all_that_is_brought() {
+    fn planes_hold_all_that_is_loaded() {
         for (size, kernel) in [(2, [7, 7]), (4, [7, 7]), (2, [1, 8]), (4, [9, 5])] {
             let window = Window::new(kernel).stride([2, 2]).padding([3, 3]);
             let conv = conv(3, [20, 20], kernel, window);
-            let fold = Fold::new(&conv, Pass::Forward, size).expect("few channels");
-            let comb = fold.comb.expect("pixels of a chunk");
-            let rows = conv.input().batch() * fold.height * fold.width;
-            let down = (fold.taps - 1) * fold.tap_step / comb.deals;
-            let last = (rows - 1) / MOST_ROWS * MOST_ROWS + down * fold.width;
-            assert!(last + MOST_ROWS + COMB_LINE <= comb.pixels - COMB_LINE, "{fold:?}");
+            let repacked = RepackedImage::new(&conv, Pass::Forward, size).expect("few channels");
+            let planar = repacked.planar.expect("pixels of a chunk");
+            let rows = conv.input().batch() * repacked.height * repacked.width;
+            let down = (repacked.taps - 1) * repacked.tap_step / planar.row_sets;
+            let last = (rows - 1) / MOST_ROWS * MOST_ROWS + down * repacked.width;
+            assert!(last + MOST_ROWS + PLANE_LINE <= planar.pixels - PLANE_LINE, "{repacked:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the copy engine walks over an image.
+//! Im2col: the order in which the copy engine walks over an image, and where each tap reads.
 
 use windowpane_geometry::{AXES, Convolution};
 
@@ -6,7 +6,7 @@ use crate::conv::common::gather::{Gather, Phases, Sweep};
 
 /// A product in the form in which the copy engine walks it, or all phases of a data gradient.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Walk {
+pub(super) struct Im2colWalk {
     /// The product, with lines as long as they are loaded; that of phase 0 where there are several.
     pub(super) gather: Gather,
     /// The offset of the first tap on each axis from the smallest coordinate that a window reads, in any phase.
@@ -25,7 +25,7 @@ const MOST_REACH: usize = 64;
 /// For taps to share runs with any tile, at most one row in this many may be a zero between lines.
 const FEW_ZEROS: usize = 32;
 
-impl Walk {
+impl Im2colWalk {
     /// The walk over one product, whose taps share no pixels.
     pub(super) fn new(gather: Gather) -> Self {
         let [_, height, width] = &gather.axes;
@@ -157,7 +157,7 @@ mod tests {
         {
             for (dilation, before) in [(1, 0), (1, 1), (1, 4), (2, 1), (3, 2), (4, 0), (6, 5)] {
                 let conv = conv(input, kernel, [stride, dilation, before]);
-                let walk = Walk::over(Phases::new(&conv).unwrap(), &conv);
+                let walk = Im2colWalk::over(Phases::new(&conv).unwrap(), &conv);
                 assert!(walk.fits(1), "{walk:?}");
                 for walk in [Some(walk), walk.shared()].into_iter().flatten() {
                     shared += usize::from(walk.reach > 0);
@@ -170,7 +170,7 @@ mod tests {
         assert!(shared > 100);
     }
 
-    fn check(walk: &Walk, nth: usize, [input, stride, dilation, before]: [usize; 4]) {
+    fn check(walk: &Im2colWalk, nth: usize, [input, stride, dilation, before]: [usize; 4]) {
         let phase = walk.phases.unwrap().along(AXES - 1).nth(nth).unwrap();
         let (axis, first) = (walk.gather.axes[AXES - 1], walk.first[AXES - 1]);
         let (lower, upper) = walk.corners(AXES - 1);

@@ -28,11 +28,10 @@ use crate::conv::common::gather::{
 };
 use crate::conv::common::run::{Run, pixels_of};
 use crate::conv::common::split_k;
-use crate::conv::problem::{Pass, Request, results};
+use crate::conv::problem::{Pass, Request, Task, results};
 use crate::cube::convert::{accumulator, elem, round};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::grid;
-use crate::device::Capabilities;
 
 /// The units of a cube. There are few, because each uses many registers.
 pub(super) const UNITS: u32 = 128;
@@ -92,43 +91,33 @@ impl Blocks {
 }
 
 /// The number of parts that the windows are split into.
-pub(super) fn splits(
-    conv: &Convolution,
-    config: Config,
-    units: u32,
-    device: &Capabilities,
-) -> usize {
+pub(super) fn splits(task: Task<'_>, config: Config, units: u32) -> usize {
+    let Task { conv, device, .. } = task;
     let blocks = Blocks::new(conv, config, units);
     let cubes = device.multiprocessors.map_or(CUBES, |all| all as usize * CUBES_EACH);
     let worth = blocks.runs / (blocks.strips(units).max(1) * LEAST_RUNS);
-    (cubes / blocks.cubes()).min(worth).clamp(1, split_k::most(conv, Pass::Filter))
+    (cubes / blocks.cubes()).min(worth).clamp(1, split_k::most(conv, Pass::Weight))
 }
 
 /// The cycles from one run of a unit to the next, besides those of its instructions.
 const RUN: f64 = 480.0;
 
 /// The estimated seconds.
-pub(super) fn seconds(
-    config: Config,
-    conv: &Convolution,
-    request: Request,
-    [units, splits]: [usize; 2],
-    device: &Capabilities,
-) -> f64 {
-    let blocks = Blocks::new(conv, config, units as u32);
+pub(super) fn seconds(config: Config, task: Task<'_>, units: u32, splits: usize) -> f64 {
+    let Task { conv, device, .. } = task;
+    let blocks = Blocks::new(conv, config, units);
     let along = Run::new(config.rows, &Sweep::forward(&conv.grid().axes()[AXES - 1]));
     let loaded = f64::from(along.pixels().1 + along.rows);
     let products = f64::from(config.lines * along.rows * along.taps * config.lanes);
     let run = PIXEL * loaded + PRODUCT * products;
     let cubes = blocks.cubes() * splits;
-    let strips = blocks.strips(units as u32).max(1);
+    let strips = blocks.strips(units).max(1);
     let runs = blocks.runs.div_ceil(splits).div_ceil(strips) as f64;
     let multiprocessors = device.multiprocessor_count();
     let most = (cubes as f64).max(multiprocessors as f64);
     let waves = cubes.div_ceil(multiprocessors * CUBES_EACH) as f64;
     let waiting = waves * runs * (run + RUN);
-    device.launching(1)
-        + with_tensors(most * units as f64 * runs * run, waiting, conv, request, device)
+    device.launching(1) + with_tensors(most * f64::from(units) * runs * run, waiting, task)
 }
 
 /// The compile-time options of the kernel.
@@ -156,7 +145,7 @@ impl Form {
 
 /// The numbers of a launch, besides those of the gather.
 #[derive(CubeType, CubeLaunch)]
-struct FilterArgs {
+struct WeightArgs {
     /// The cubes of all parts; the chunks of vectors, and the blocks of lines of taps.
     cubes: u32,
     chunks: FastDivmod<u32>,
@@ -179,15 +168,15 @@ struct FilterArgs {
 
 /// Launches the weight gradient.
 pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Arguments { client, conv, units, splits, stored, .. } = *arguments;
-    let dtype = arguments.request.dtype;
+    let Arguments { client, units, splits, stored, .. } = *arguments;
+    let Task { conv, request: Request { dtype, .. }, .. } = arguments.task;
     let ([x, dy], dw) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
     let blocks = Blocks::new(conv, config, units);
-    for gather in Gather::all(conv, Pass::Filter) {
+    for gather in Gather::all(conv, Pass::Weight) {
         let along = Run::new(config.rows, &gather.axes[AXES - 1]);
-        let steps = weight_steps(conv, Pass::Filter);
-        let results = results(conv, Pass::Filter);
+        let steps = weight_steps(conv, Pass::Weight);
+        let results = results(conv, Pass::Weight);
         let [depth, height, width] = conv.grid().axes();
         let taps = config.lines * along.taps;
         let cubes = blocks.cubes() * splits;
@@ -198,13 +187,13 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
             partial: !width.output().is_multiple_of(config.rows as usize),
             units,
             at_once: sums_at_once(dtype, config.lanes, units).min(taps),
-            gather: GatherForm::new(conv, Pass::Filter),
+            gather: GatherForm::new(conv, Pass::Weight),
             bf16: stored == DType::BF16,
         };
         // SAFETY: vectors past the last repeat the last one and are not stored, windows past the last are skipped, reads of
         // pixels outside are moved inside, and lines outside are skipped.
         unsafe {
-            depthwise_filter::launch_unchecked(
+            depthwise_weight::launch_unchecked(
                 client,
                 count,
                 dim,
@@ -213,7 +202,7 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
                 buffer(dy, conv.output().elements() / lanes),
                 buffer(dw, results * splits),
                 gather.args(conv, &steps),
-                FilterArgsLaunch::new(
+                WeightArgsLaunch::new(
                     cubes as u32,
                     blocks.chunks as u32,
                     blocks.tap_blocks as u32,
@@ -245,12 +234,12 @@ fn sums_at_once(dtype: DType, lanes: u32, units: u32) -> u32 {
 }
 
 #[cube(launch_unchecked)]
-fn depthwise_filter<S: Float, A: Float, R: Float, N: Size>(
+fn depthwise_weight<S: Float, A: Float, R: Float, N: Size>(
     x: &[Vector<S, N>],
     dy: &[Vector<S, N>],
     dw: &mut [R],
     gather: &GatherArgs,
-    block: &FilterArgs,
+    block: &WeightArgs,
     #[comptime] form: Form,
     #[define(S)] _read: ElemType,
     #[define(A)] _accumulator: ElemType,
@@ -302,7 +291,7 @@ fn add_run<S: Float, A: Float, N: Size>(
     x: &[Vector<S, N>],
     dy: &[Vector<S, N>],
     gather: &GatherArgs,
-    block: &FilterArgs,
+    block: &WeightArgs,
     row: &Point,
     vector: u32,
     along: u32,
@@ -379,7 +368,7 @@ fn add_window<A: Float, N: Size>(
 fn add_strips<A: Float, R: Float, N: Size>(
     dw: &mut [R],
     gather: &GatherArgs,
-    block: &FilterArgs,
+    block: &WeightArgs,
     sums: &Registers<A, N>,
     part: u32,
     first_vector: u32,

@@ -4,7 +4,7 @@ use burn_ir::{ModuleOperationIr, OperationIr, TensorIr};
 use windowpane::{Divisor, Extents, Padding, Rounding, Window};
 
 /// An operation of Burn that windowpane may compute.
-pub(crate) struct Asked<'a> {
+pub(crate) struct Operation<'a> {
     /// Burn's name of the operator.
     pub(crate) name: &'static str,
     pub(crate) operator: Operator<'a>,
@@ -128,7 +128,7 @@ macro_rules! options {
 
 /// The operation, if windowpane has its operator. Shapes and sizes are not looked at: before an operation runs, Burn
 /// gives placeholders for them.
-pub(crate) fn read(operation: &OperationIr) -> Option<Asked<'_>> {
+pub(crate) fn read(operation: &OperationIr) -> Option<Operation<'_>> {
     use ModuleOperationIr as Ir;
     let OperationIr::Module(operation) = operation else { return None };
 
@@ -256,5 +256,5 @@ pub(crate) fn read(operation: &OperationIr) -> Option<Asked<'_>> {
         }
         _ => return None,
     };
-    Some(Asked { name, operator })
+    Some(Operation { name, operator })
 }

@@ -7,9 +7,9 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::Tile;
 
+use super::super::im2col::Im2colWalk;
 use super::super::product::Product;
 use super::super::tile::{BAND, bands};
-use super::super::walk::Walk;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, read_at, row_point, tap_point};
 use crate::conv::problem::{Pass, results, windows};
@@ -22,7 +22,7 @@ struct Form {
 }
 
 #[derive(CubeType, CubeLaunch)]
-struct FilterArgs {
+struct WeightArgs {
     flags: u32,
     bands: FastDivmod<u32>,
     tiles_n: FastDivmod<u32>,
@@ -46,13 +46,13 @@ struct FilterArgs {
 pub(in super::super) fn launch(
     client: &Client,
     product: &Product,
-    walk: &Walk,
+    walk: &Im2colWalk,
     gather: &Gather,
     tile: &Tile,
     splits: usize,
     [image, gradient, out, flags]: [&Handle; 4],
 ) {
-    let (conv, pass) = (&product.conv, Pass::Filter);
+    let (conv, pass) = (&product.conv, Pass::Weight);
     let all = product.flags(walk, tile, splits);
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
     let steps = product.weights();
@@ -63,7 +63,7 @@ pub(in super::super) fn launch(
     // SAFETY: reads are inside the tensors by the arithmetic of `Gather`; cubes past the last flag, and results past
     // the last row or column, are skipped.
     unsafe {
-        filter::launch_unchecked(
+        weight::launch_unchecked(
             client,
             cubecl::calculate_cube_count_elemwise(client, all * tile.block_n as usize, units),
             units,
@@ -72,7 +72,7 @@ pub(in super::super) fn launch(
             buffer(out, results * splits),
             buffer(flags, all),
             gather.args(conv, &steps),
-            FilterArgsLaunch::new(
+            WeightArgsLaunch::new(
                 all as u32,
                 (tiles_m * bands(tile)) as u32,
                 tiles_n as u32,
@@ -94,13 +94,13 @@ pub(in super::super) fn launch(
 }
 
 #[cube(launch_unchecked)]
-fn filter(
+fn weight(
     image: &[f32],
     gradient: &[f32],
     out: &mut [f32],
     flags: &[u32],
     gather: &GatherArgs,
-    args: &FilterArgs,
+    args: &WeightArgs,
     #[comptime] form: Form,
 ) {
     let flag = CUBE_POS as u32;

@@ -71,8 +71,8 @@ impl Cut {
 }
 
 /// The weight gradient, whose output gradients are finite.
-pub(crate) fn filter_gradient<T: Element>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<T> {
-    let lists = views(conv, Pass::Filter);
+pub(crate) fn weight_gradient<T: Element>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<T> {
+    let lists = views(conv, Pass::Weight);
     let mut dw = vec![T::ZERO; conv.filter().elements()];
     let Some(views) = combinations(&lists).find(|views| views.taps() > 0) else { return dw };
     let cut = Cut::new(conv, &views);

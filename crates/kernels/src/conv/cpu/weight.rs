@@ -19,7 +19,7 @@ use windowpane_geometry::{AXES, DType};
 use super::config::Config;
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
-use crate::conv::problem::{Pass, results};
+use crate::conv::problem::{Pass, Request, Task, results};
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::{accumulator, elem, round};
 use crate::cube::registers::{Registers, zeros};
@@ -75,8 +75,8 @@ fn steps(sample: usize, channel: usize, space: [usize; AXES]) -> StepsLaunch {
 
 /// Launches the weight gradient.
 pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Arguments { client, conv, units, stored, .. } = *arguments;
-    let dtype = arguments.request.dtype;
+    let Arguments { client, units, stored, .. } = *arguments;
+    let Task { conv, request: Request { dtype, .. }, .. } = arguments.task;
     let ([x, dy], dw) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
     let (filter, layout) = (conv.filter(), conv.layout());
@@ -93,14 +93,14 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
     // SAFETY: channels and filters past the last repeat the last one and are not stored, and every window of the
     // ranges reads inside the input.
     unsafe {
-        cpu_filter::launch_unchecked(
+        cpu_weight::launch_unchecked(
             client,
             CubeCount::Static(blocks.div_ceil(units as usize) as u32, 1, 1),
             CubeDim::new_1d(units),
             lanes,
             buffer(x, conv.input().elements()),
             buffer(dy, conv.output().elements() / lanes),
-            buffer(dw, results(conv, Pass::Filter)),
+            buffer(dw, results(conv, Pass::Weight)),
             ProblemLaunch::new(
                 blocks as u32,
                 column_blocks as u32,
@@ -157,7 +157,7 @@ fn windows_below(axis: &AxisArgs, distance: i32) -> i32 {
 }
 
 #[cube(launch_unchecked)]
-fn cpu_filter<S: Float, A: Float, R: Float, N: Size>(
+fn cpu_weight<S: Float, A: Float, R: Float, N: Size>(
     x: &[S],
     dy: &[Vector<S, N>],
     dw: &mut [R],

@@ -45,7 +45,7 @@ pub(crate) struct GivenUp {
 /// How long to wait for a device, and whether it was given up. All [`Device`](crate::Device)s of one backend and index
 /// share it.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Watchdog {
     id: usize,
     /// The number of threads with work on the device that they have not waited for.
     busy: AtomicUsize,
@@ -56,7 +56,7 @@ pub(crate) struct Patience {
     lost: OnceLock<GivenUp>,
 }
 
-impl Default for Patience {
+impl Default for Watchdog {
     fn default() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         Self {
@@ -74,7 +74,7 @@ thread_local! {
     static LAUNCHED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Patience {
+impl Watchdog {
     /// Notes that this thread is about to launch work.
     pub(crate) fn launches(&self) {
         // A thread that ends has no list any more; its work counts as never waited for.
@@ -120,15 +120,15 @@ impl Patience {
 
     /// That of a device.
     pub(crate) fn of(backend: Backend, index: usize) -> Arc<Self> {
-        type Known = Vec<((Backend, usize), Arc<Patience>)>;
+        type Known = Vec<((Backend, usize), Arc<Watchdog>)>;
         static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
         let mut known = unpoisoned(&KNOWN);
-        if let Some((_, patience)) = known.iter().find(|(device, _)| *device == (backend, index)) {
-            return patience.clone();
+        if let Some((_, watchdog)) = known.iter().find(|(device, _)| *device == (backend, index)) {
+            return watchdog.clone();
         }
-        let patience = Arc::<Self>::default();
-        known.push(((backend, index), patience.clone()));
-        patience
+        let watchdog = Arc::<Self>::default();
+        known.push(((backend, index), watchdog.clone()));
+        watchdog
     }
 
     /// Why the device was given up, if it was.
@@ -284,25 +284,25 @@ mod tests {
     /// A wait runs on the calling thread if every thread has waited for its work, and else on a helper.
     #[test]
     fn idle_devices_need_no_helper() {
-        let (patience, hour) = (Patience::default(), Some(Duration::from_secs(3600)));
-        let here = |patience: &Patience| {
+        let (watchdog, hour) = (Watchdog::default(), Some(Duration::from_secs(3600)));
+        let here = |watchdog: &Watchdog| {
             let thread = || std::thread::current().id();
-            patience.within(hour, thread).unwrap() == thread()
+            watchdog.within(hour, thread).unwrap() == thread()
         };
-        assert!(here(&patience));
-        patience.launches();
-        patience.launches();
-        assert!(!here(&patience));
-        assert!(!here(&patience));
-        patience.has_waited();
-        patience.has_waited();
-        assert!(here(&patience));
+        assert!(here(&watchdog));
+        watchdog.launches();
+        watchdog.launches();
+        assert!(!here(&watchdog));
+        assert!(!here(&watchdog));
+        watchdog.has_waited();
+        watchdog.has_waited();
+        assert!(here(&watchdog));
         // The other thread has not waited for its work.
-        std::thread::scope(|scope| scope.spawn(|| patience.launches()).join()).unwrap();
-        patience.launches();
-        patience.has_waited();
-        assert!(!here(&patience));
-        let other = Patience::default();
+        std::thread::scope(|scope| scope.spawn(|| watchdog.launches()).join()).unwrap();
+        watchdog.launches();
+        watchdog.has_waited();
+        assert!(!here(&watchdog));
+        let other = Watchdog::default();
         assert!(here(&other));
         other.is_shared();
         assert!(!here(&other));
@@ -314,7 +314,7 @@ mod tests {
         for device in Device::all().into_iter().filter(|device| device.own_client().is_some()) {
             let dims = [1, 4, 4, 1];
             // The other tests use the device itself.
-            let hung = device.with_own_patience();
+            let hung = device.with_own_watchdog();
             let limit = Duration::from_millis(50);
             let mut x = Tensor::random(&hung, DType::F32, dims, 1).unwrap();
             let pool = MaxPool::new([2, 2]);
