@@ -58,14 +58,7 @@ impl Backend {
             Self::Hip => cfg!(feature = "hip"),
             Self::Metal => cfg!(feature = "metal"),
             Self::Vulkan => cfg!(feature = "vulkan"),
-            Self::Wgpu => {
-                cfg!(any(
-                    feature = "wgpu",
-                    feature = "webgpu",
-                    feature = "vulkan",
-                    feature = "metal"
-                ))
-            }
+            Self::Wgpu => cfg!(feature = "wgpu"),
             Self::Cpu => cfg!(feature = "cpu"),
             Self::Host => true,
         }
@@ -701,19 +694,14 @@ mod cube {
 
     /// Whether a client compiles WGSL where SPIR-V is built in too: both have the same name.
     fn is_wgsl(client: &Client) -> bool {
-        #[cfg(any(feature = "wgpu", feature = "webgpu", feature = "vulkan", feature = "metal"))]
+        #[cfg(feature = "wgpu")]
         {
             use cubecl::wgpu::{WgpuRuntime, WgslCompiler};
             use cubecl_runtime::runtime::Runtime;
             type Server = <WgpuRuntime<WgslCompiler> as Runtime>::Server;
             client.service_id().service == std::any::TypeId::of::<Server>()
         }
-        #[cfg(not(any(
-            feature = "wgpu",
-            feature = "webgpu",
-            feature = "vulkan",
-            feature = "metal"
-        )))]
+        #[cfg(not(feature = "wgpu"))]
         {
             let _ = client;
             false
@@ -773,12 +761,7 @@ mod cube {
     fn client(backend: Backend, device: &cubecl::Device) -> Client {
         match (backend, device) {
             // The automatic choice would be SPIR-V if that is built in.
-            #[cfg(any(
-                feature = "wgpu",
-                feature = "webgpu",
-                feature = "vulkan",
-                feature = "metal"
-            ))]
+            #[cfg(feature = "wgpu")]
             (Backend::Wgpu, cubecl::Device::Wgpu(device)) => {
                 use cubecl_runtime::runtime::Runtime;
                 cubecl::wgpu::WgpuRuntime::<cubecl::wgpu::WgslCompiler>::client(device)
