@@ -38,7 +38,7 @@ pub enum PoolAlgorithm {
     SegmentedScatter,
     /// Norms and their gradients.
     Lp,
-    /// Medians and other ranks: pairs of taps are compared, or the result is found bit by bit.
+    /// Medians, other ranks and modes: pairs of taps are compared, or the result is found by passes over the window.
     Rank,
 }
 
@@ -314,7 +314,8 @@ impl PoolPlan {
                 Operator::Extremum(..)
                 | Operator::Average(_)
                 | Operator::Norm(_)
-                | Operator::Rank(_) => false,
+                | Operator::Rank(_)
+                | Operator::Mode => false,
                 Operator::ExtremumBackward(..)
                 | Operator::AverageBackward(_)
                 | Operator::NormBackward(_) => true,
