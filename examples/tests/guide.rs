@@ -5,7 +5,7 @@ use std::path::Path;
 
 use windowpane::{
     AvgPool, Backend, Conv, ConvTranspose, DType, Device, LpPool, MaxPool, MaxUnpool, MedianPool,
-    MinPool, Pad, RankPool, SumPool, Tensor,
+    MinPool, ModePool, Pad, RankPool, SumPool, Tensor,
 };
 
 fn docs() -> &'static Path {
@@ -59,6 +59,7 @@ fn operators_take_the_types_of_the_table() {
             "`MinPool`" => MinPool::new(2).forward(&x).is_ok(),
             "`MedianPool`" => MedianPool::new(2).forward(&x).is_ok(),
             "`RankPool`" => RankPool::new(1, 2).forward(&x).is_ok(),
+            "`ModePool`" => ModePool::new(2).forward(&x).is_ok(),
             "`MaxUnpool`" => MaxUnpool::new(8).plan(&host, dtype, &image).is_ok(),
             "`AvgPool`" => AvgPool::new(2).forward(&x).is_ok(),
             "`SumPool`" => SumPool::new(2).forward(&x).is_ok(),
@@ -66,7 +67,7 @@ fn operators_take_the_types_of_the_table() {
             "`Pad`" => Pad::new(1).forward(&x).is_ok(),
             "`Conv`" => plain.plan(&host, dtype, &image, &w).is_ok(),
             "`ConvTranspose`" => ConvTranspose::new(3).plan(&host, dtype, &image, &w).is_ok(),
-            "gradients (all but `MedianPool` and `RankPool`)" => {
+            "gradients (all but `MedianPool`, `RankPool` and `ModePool`)" => {
                 let all = [
                     MaxPool::new(2).plan_backward(&host, dtype, &image).is_ok(),
                     MinPool::new(2).plan_backward(&host, dtype, &image).is_ok(),
@@ -85,7 +86,7 @@ fn operators_take_the_types_of_the_table() {
             other => panic!("the table has the unknown operator {other}"),
         }
     };
-    assert_eq!(table.len(), 12, "every operator has a row");
+    assert_eq!(table.len(), 13, "every operator has a row");
     for (operator, cells) in &table {
         for (dtype, cell) in cells {
             let expected = if takes(operator, *dtype) { "yes" } else { "–" };

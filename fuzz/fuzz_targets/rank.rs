@@ -1,11 +1,11 @@
-//! Runs rank filters on `host`, in every type, and compares them with windows that are sorted.
+//! Runs rank filters and modes on `host`, in every type, and compares them with windows that are sorted.
 
 #![no_main]
 
 use arbitrary::Arbitrary;
 use half::{bf16, f16};
 use libfuzzer_sys::fuzz_target;
-use windowpane::{Device, Element, Layout, Pooling, Rank, RankPool, Tensor};
+use windowpane::{Device, Element, Layout, ModePool, Pooling, Rank, RankPool, Tensor};
 use windowpane_fuzz::{Sliding, windows};
 use windowpane_geometry::{Extents, Shape};
 use windowpane_reference::Scalar;
@@ -56,17 +56,33 @@ fn check<T: Element>(input: &Input, of_bits: impl Fn(u16) -> T) {
     let x: Vec<T> = data.iter().cycle().take(elements).map(|bits| of_bits(*bits)).collect();
     let dims: Vec<usize> = pooling.input().dims(layout).collect();
     let tensor = Tensor::from_slice(&Device::host(), &x, dims).expect("a tensor");
+    let numbers: Vec<f64> = x.into_iter().map(Scalar::to_f64).collect();
+    let compare = |y: Tensor, expected: &dyn Fn(Vec<f64>) -> f64, what: &str| {
+        let y = y.to_vec::<T>().expect("numbers");
+        for (y, taps) in y.into_iter().zip(windows(&pooling, &numbers)) {
+            let (y, expected) = (y.to_f64(), expected(taps.numbers));
+            let is_same = y.to_bits() == expected.to_bits() || y.is_nan() && expected.is_nan();
+            assert!(is_same, "{y} is not {expected}, {what}");
+        }
+    };
+    let y = ModePool::with_window(window).layout(layout).forward(&tensor);
+    compare(y.expect("a window that other poolings take"), &most_frequent, "the mode");
     let y = RankPool::with_window(rank, window).layout(layout).forward(&tensor);
     // A window that other poolings take is refused only for its rank.
     assert_eq!(y.is_ok(), is_rank, "{rank}: {:?}", y.err());
     let Ok(y) = y else { return };
-    let y = y.to_vec::<T>().expect("numbers");
-    let numbers: Vec<f64> = x.into_iter().map(Scalar::to_f64).collect();
-    for (y, taps) in y.into_iter().zip(windows(&pooling, &numbers)) {
-        let (y, expected) = (y.to_f64(), taken(rank, taps.numbers));
-        let is_same = y.to_bits() == expected.to_bits() || y.is_nan() && expected.is_nan();
-        assert!(is_same, "{y} is not {expected}, the number at {rank}");
+    compare(y, &|numbers| taken(rank, numbers), "the number at the rank");
+}
+
+/// SEMANTICS 4.7.
+fn most_frequent(mut numbers: Vec<f64>) -> f64 {
+    if numbers.iter().any(|number| number.is_nan()) {
+        return f64::NAN;
     }
+    numbers.sort_by(f64::total_cmp);
+    let runs = numbers.chunk_by(|a, b| a.to_bits() == b.to_bits());
+    // The last one of the longest in reverse order is the first.
+    runs.rev().max_by_key(|run| run.len()).map_or(0.0, |run| run[0])
 }
 
 /// SEMANTICS 4.4 to 4.6.

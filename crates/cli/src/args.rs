@@ -6,7 +6,8 @@ use clap::{ArgGroup, Args, ValueEnum};
 use windowpane::geometry::LIMIT;
 use windowpane::{
     AvgPool, Backend, DType, Device, Divisor, Exponent, Extents, IndexBase, Layout, LpPool,
-    MaxPool, MinPool, Padding, PoolAlgorithm, PoolPlan, Rank, RankPool, Rounding, Same, Window,
+    MaxPool, MinPool, ModePool, Padding, PoolAlgorithm, PoolPlan, Rank, RankPool, Rounding, Same,
+    Window,
 };
 
 use crate::failure::Failure;
@@ -56,6 +57,7 @@ pub(crate) enum Op {
     Lp,
     #[value(alias = "median")]
     Rank,
+    Mode,
 }
 
 /// Flags that replace the kernel and all of its options.
@@ -65,7 +67,8 @@ const FITTED: [&str; 2] = ["adaptive", "global"];
 #[derive(Args)]
 #[command(group = ArgGroup::new("window").args(["kernel", "adaptive", "global"]).required(true))]
 pub(crate) struct PoolArgs {
-    /// Reduction of each window; lp is the norm (Σ|x|^p)^(1/p), rank is the median unless --rank is given
+    /// Reduction of each window; lp is the norm (Σ|x|^p)^(1/p), rank is the median unless --rank is
+    /// given, mode is the most frequent number
     #[arg(long, value_enum, default_value = "max")]
     op: Op,
     /// Exponent of --op lp, at least 1 [default: 2]
@@ -108,7 +111,7 @@ pub(crate) struct PoolArgs {
     /// threads per window), stencil (3×3 averages share their sums), cpu_rows (CPU threads keep what neighbouring
     /// windows share); for gradients gather (reads every window over an input), gather_tile (neighbouring inputs
     /// share loads), gather_staged (windows in shared memory) or segmented_scatter (many windows over an
-    /// input); for norms lp; for ranks rank
+    /// input); for norms lp; for ranks and modes rank
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
     /// Type to compute in: f64, f32, f16, bf16, i32, i16, u16, i8 or u8 [default: the file's, else f32]
@@ -148,6 +151,7 @@ pub(crate) enum Operator {
     Average(AvgPool, Divisor),
     Norm(LpPool, Exponent),
     Rank(RankPool, Rank),
+    Mode(ModePool),
 }
 
 impl Operator {
@@ -166,6 +170,7 @@ impl Operator {
             Self::Average(pool, _) => pool.plan(device, dtype, dims),
             Self::Norm(pool, _) => pool.plan(device, dtype, dims),
             Self::Rank(pool, _) => pool.plan(device, dtype, dims),
+            Self::Mode(pool) => pool.plan(device, dtype, dims),
         }
     }
 
@@ -181,9 +186,11 @@ impl Operator {
             Self::Min { pool, .. } => pool.plan_backward(device, dtype, dims)?,
             Self::Average(pool, _) => pool.plan_backward(device, dtype, dims)?,
             Self::Norm(pool, _) => pool.plan_backward(device, dtype, dims)?,
-            Self::Rank(..) => {
-                let reason = "--op rank has no gradient; use --op max, min, avg, sum or lp";
-                return Err(Failure::Arguments(reason.into()));
+            Self::Rank(..) | Self::Mode(_) => {
+                let op = if let Self::Mode(_) = self { "mode" } else { "rank" };
+                let reason =
+                    format!("--op {op} has no gradient; use --op max, min, avg, sum or lp");
+                return Err(Failure::Arguments(reason));
             }
         })
     }
@@ -243,6 +250,10 @@ impl PoolArgs {
                 let rank = self.rank.unwrap_or(Rank::MEDIAN);
                 let pool = pool_over!(RankPool, rank; window).layout(layout).algorithm(algorithm);
                 Operator::Rank(pool, rank)
+            }
+            Op::Mode => {
+                let pool = pool_over!(ModePool; window).layout(layout).algorithm(algorithm);
+                Operator::Mode(pool)
             }
         })
     }

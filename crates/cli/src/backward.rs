@@ -108,7 +108,9 @@ impl PoolBackward {
             (Operator::Min { pool, .. }, None, Some(x)) => pool.backward_from_input(&dy, x),
             (Operator::Norm(pool, _), _, Some(x)) => pool.backward_with_plan(&plan, &dy, x),
             (Operator::Average(pool, _), _, _) => pool.backward_with_plan(&plan, &dy),
-            (Operator::Rank(..), _, _) => unreachable!("`plan_backward` refused a rank"),
+            (Operator::Rank(..) | Operator::Mode(_), _, _) => {
+                unreachable!("`plan_backward` refused what has no gradient")
+            }
             (Operator::Max { .. } | Operator::Min { .. } | Operator::Norm(..), _, _) => {
                 unreachable!("`check_sources` refused a gradient without its sources")
             }

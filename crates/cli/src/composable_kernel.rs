@@ -6,11 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use windowpane::geometry::Extremum;
 use windowpane::{
-    AvgPool, DType, Device, Divisor, Exponent, Extents, Layout, LpPool, MaxPool, MinPool, Padding,
-    PoolPlan, Rank, RankPool, Tensor, Window,
+    AvgPool, DType, Device, Divisor, Exponent, Extents, Layout, LpPool, MaxPool, MinPool, ModePool,
+    Padding, PoolPlan, Rank, RankPool, Tensor, Window,
 };
 use windowpane_reference::Total;
-use windowpane_reference::pool::{Algorithm, direct, extremum, lp, rank};
+use windowpane_reference::pool::{Algorithm, direct, extremum, lp, mode, rank};
 
 use crate::args::{On, Op, Operator, count, counted, natural, number};
 use crate::element::{self, Comparable, with_element};
@@ -244,6 +244,7 @@ impl Run {
                 let rank = Rank::MEDIAN;
                 Operator::Rank(RankPool::with_window(rank, window).layout(layout), rank)
             }
+            Op::Mode => Operator::Mode(ModePool::with_window(window).layout(layout)),
         }
     }
 
@@ -261,6 +262,7 @@ impl Run {
             Operator::Average(pool, _) => pool.forward_with_plan(plan, &x),
             Operator::Norm(pool, _) => pool.forward_with_plan(plan, &x),
             Operator::Rank(pool, _) => pool.forward_with_plan(plan, &x),
+            Operator::Mode(pool) => pool.forward_with_plan(plan, &x),
         };
 
         progress.now(format!("running on {device}"));
@@ -322,6 +324,7 @@ fn difference<T: Comparable>(
         }
         Operator::Norm(_, p) => element::first_far(&y, &lp::norm_totals(pooling, p, &x)),
         Operator::Rank(_, wanted) => element::first_other(&y, &rank::rank(pooling, wanted, &x)),
+        Operator::Mode(_) => element::first_other(&y, &mode::mode(pooling, &x)),
     })
 }
 

@@ -19,6 +19,8 @@ Example: average pooling to 7×7 outputs, whatever the size of the images
   windowpane pool images.npy -o pooled.npy --op avg --adaptive 7,7
 Example: the median of each pixel's neighbours, which removes outliers
   windowpane pool images.npy -o clean.npy --op median --kernel 3,3 --stride 1,1 --padding 1,1
+Example: a volume of labels (N,D,H,W,C) at half the resolution, by the most frequent label
+  windowpane pool labels.npy -o smaller.npy --op mode --kernel 2,2,2 --ceil
 
 Files may hold float64, 32, 16, int32, 16, 8, uint16 or 8; a .npy file holds bf16 as float32,
 for --dtype bf16. A file is .npy or .safetensors, where x.safetensors#NAME is one of several
@@ -76,6 +78,7 @@ impl Pool {
             Operator::Average(pool, _) => vec![pool.forward_with_plan(&plan, &x)?],
             Operator::Norm(pool, _) => vec![pool.forward_with_plan(&plan, &x)?],
             Operator::Rank(pool, _) => vec![pool.forward_with_plan(&plan, &x)?],
+            Operator::Mode(pool) => vec![pool.forward_with_plan(&plan, &x)?],
         };
 
         let summary = summary(&plan, [x.dims(), results[0].dims()], dtype);

@@ -8,7 +8,8 @@
 //!   `dense.rs`, `weight.rs`). The products are those of the crate `gemm`.
 //!
 //! The module [`pool`] has maxima, minima, averages, sums and norms of windows and their gradients. [`rank()`] computes
-//! medians and other ranks for blocks of neighbouring windows at once (`rank.rs`).
+//! medians and other ranks, and [`mode()`] the most frequent numbers, for blocks of neighbouring windows at once
+//! (`windows.rs`).
 //!
 //! Sums of `f64` are in `f64`, all others in `f32`; the sum is rounded once. Results do not depend on the number of
 //! threads. The zeros of the padding are multiplied, so where the other factor is infinite or NaN the reference runs.
@@ -37,6 +38,7 @@ mod depthwise;
 mod element;
 mod finish;
 mod memory;
+mod mode;
 mod patch;
 pub mod pool;
 mod rank;
@@ -44,10 +46,12 @@ mod shared;
 mod sum;
 mod view;
 mod weight;
+mod windows;
 
 pub use depthwise::is_depthwise;
 pub use element::Element;
 pub use memory::bytes;
+pub use mode::{mode, mode_bytes};
 pub use rank::{Ranked, rank, rank_bytes};
 
 use rayon::prelude::*;

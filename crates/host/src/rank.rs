@@ -1,38 +1,26 @@
 //! Rank filters: the number of each window that a given number of others precede.
 //!
 //! ```text
-//! for each block of outputs in a row, all of whose taps are inside:
-//!     for all its windows at once, in vectors:
-//!         hold some of the taps; repeat:
-//!             drop the smallest held one if more others are held than may follow the wanted one
-//!             drop the largest held one  if more others are held than may precede the wanted one
-//!             otherwise hold one tap more
-//! for each other window, and where there are very many taps:
-//!     select among its taps
+//! for a block of windows at once, in vectors:
+//!     hold some of the taps; repeat:
+//!         drop the smallest held one if more others are held than may follow the wanted one
+//!         drop the largest held one  if more others are held than may precede the wanted one
+//!         otherwise hold one tap more
+//! for a single window: select among its taps
 //! ```
 //!
 //! Numbers are compared as integers that have their order. Which taps are held is the same for all windows, so there are
 //! no branches that depend on numbers, and the comparisons are minima and maxima of vectors.
 
-use core::ops::Range;
-
 use half::{bf16, f16};
-use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
-use windowpane_geometry::{Axis, Layout, Pooling, Rank};
+use windowpane_geometry::{Pooling, Rank};
 use windowpane_reference::Scalar;
 
-use crate::check_length;
-
-/// The outputs that are computed at once.
-const BLOCK: usize = 64;
+use crate::windows::{BLOCK, Choice, Keys, Taps, bytes, chosen, order};
 
 /// The most taps that are held in blocks. The work for a window grows with the square of its taps; selecting among the
 /// taps of each window is then faster.
 const MOST: usize = 200;
-
-/// The least number of outputs per task.
-const TASK: usize = 4096;
 
 /// An element type whose numbers can be ranked.
 pub trait Ranked: Scalar {
@@ -47,6 +35,9 @@ pub trait Ranked: Scalar {
 
     /// The number with this key.
     fn of(key: Self::Key) -> Self;
+
+    /// The place of a key in the order of all keys, if there are at most 256.
+    fn place(key: Self::Key) -> Option<u8>;
 }
 
 macro_rules! integer {
@@ -63,6 +54,11 @@ macro_rules! integer {
             #[inline(always)]
             fn of(key: Self) -> Self {
                 key
+            }
+
+            #[inline(always)]
+            fn place(key: Self) -> Option<u8> {
+                (Self::BITS == 8).then(|| key.wrapping_sub(Self::MIN) as u8)
             }
         }
     )*};
@@ -92,6 +88,11 @@ macro_rules! float {
             #[inline(always)]
             fn of(key: $key) -> Self {
                 Self::from_bits(turned!(key.wrapping_add(Self::BELOW), $key) as $bits)
+            }
+
+            #[inline(always)]
+            fn place(_: $key) -> Option<u8> {
+                None
             }
         }
 
@@ -128,162 +129,26 @@ float! {
 /// # Ok::<(), windowpane_geometry::Error>(())
 /// ```
 pub fn rank<T: Ranked>(pooling: &Pooling, rank: Rank, x: &[T]) -> Vec<T> {
-    check_length("the input", x.len(), pooling.input().elements());
-    let windows = Windows::of(pooling, rank, x);
-    let [depth, height, width] = pooling.grid().axes();
-    let row = width.output() * windows.lanes;
-    let mut y = vec![T::ZERO; pooling.output().elements()];
-    let rows = y.par_chunks_mut(row).with_min_len(TASK.div_ceil(row)).enumerate();
-    rows.for_each_init(Scratch::default, |scratch, (at, y)| {
-        let (outer, d, h) = (
-            at / height.output() / depth.output(),
-            at / height.output() % depth.output(),
-            at % height.output(),
-        );
-        windows.row(scratch, [outer, d, h], y);
-    });
-    y
+    chosen(pooling, rank, x)
 }
 
 /// The most bytes that [`rank()`] allocates at any time, including its result; `usize::MAX` if they cannot be counted.
 pub fn rank_bytes<T: Ranked>(pooling: &Pooling) -> usize {
-    let [depth, height, width] = pooling.grid().axes();
-    let result = pooling.output().elements().saturating_mul(size_of::<T>());
-    let lines = depth.kernel().saturating_mul(height.kernel());
-    let held = (MOST / 2 + 3) * size_of::<[T::Key; BLOCK]>();
-    // A list that grows may have three times the memory that it needs.
-    let window = lines.saturating_mul(width.kernel()).saturating_mul(3 * size_of::<T::Key>());
-    let each = window
-        .saturating_add(lines.saturating_mul(3 * size_of::<usize>()))
-        .saturating_add(2 * held);
-    let workers = rayon::current_num_threads();
-    result.saturating_add(each.saturating_mul(workers)).saturating_add(1 << 18)
+    bytes::<T>(pooling, MOST / 2 + 3)
 }
 
-/// The windows of a pooling, as `outer × depth × height × width × lanes`: with channels last the lanes are the channels,
-/// with channels first there is one, and the outer positions are samples and channels.
-struct Windows<'a, T> {
-    axes: &'a [Axis; 3],
-    lanes: usize,
-    rank: Rank,
-    x: &'a [T],
-    /// The windows of a row whose taps are all inside along the width.
-    whole: Range<usize>,
-}
+impl<T: Ranked> Choice<T> for Rank {
+    const MOST: usize = MOST;
 
-/// The memory of a worker.
-struct Scratch<K> {
-    /// Where in the input the lines of the current row of windows begin.
-    lines: Vec<usize>,
-    window: Vec<K>,
-    held: Vec<[K; BLOCK]>,
-}
-
-impl<K> Default for Scratch<K> {
-    fn default() -> Self {
-        Self { lines: Vec::new(), window: Vec::new(), held: Vec::new() }
+    fn of_one(self, keys: &mut [T::Key]) -> T::Key {
+        *keys.select_nth_unstable(self.of(keys.len())).1
     }
-}
-
-impl<'a, T: Ranked> Windows<'a, T> {
-    fn of(pooling: &'a Pooling, rank: Rank, x: &'a [T]) -> Self {
-        let lanes = match pooling.layout() {
-            Layout::ChannelsLast => pooling.input().channels(),
-            Layout::ChannelsFirst => 1,
-        };
-        let axes = pooling.grid().axes();
-        let width = &axes[2];
-        let (first, last) = (width.windows_inside(0), width.windows_inside(width.kernel() - 1));
-        let whole = if width.is_uneven() { 0..0 } else { first.start..last.end.max(first.start) };
-        Self { axes, lanes, rank, x, whole }
-    }
-
-    /// Computes a row of outputs.
-    fn row(&self, scratch: &mut Scratch<T::Key>, [outer, d, h]: [usize; 3], y: &mut [T]) {
-        let Self { axes: [depth, height, width], lanes, .. } = self;
-        scratch.lines.clear();
-        for x in depth.inside(d).map(|t| depth.coordinate(d, t) as usize) {
-            let lines = height.inside(h).map(|t| height.coordinate(h, t) as usize);
-            let line =
-                |y: usize| ((outer * depth.input() + x) * height.input() + y) * width.input();
-            scratch.lines.extend(lines.map(|y| line(y) * lanes));
-        }
-        if scratch.lines.is_empty() {
-            return;
-        }
-        let taps = scratch.lines.len() * width.kernel();
-        let whole = if taps <= MOST { self.whole.clone() } else { 0..0 };
-        for o in (0..whole.start).chain(whole.end..width.output()) {
-            for lane in 0..*lanes {
-                y[o * lanes + lane] = self.one(scratch, o, lane);
-            }
-        }
-        let (rank, many) = (self.rank.of(taps), whole.len() * lanes);
-        let y = &mut y[whole.start * lanes..][..many];
-        for (block, y) in y.chunks_mut(BLOCK).enumerate() {
-            let first = whole.start * lanes + block * BLOCK;
-            let offsets = core::array::from_fn(|i| self.offset(first + i.min(y.len() - 1)));
-            Arch::new().dispatch(Block { windows: self, scratch, offsets, taps, rank, y });
-        }
-    }
-
-    /// The number of window `o` of a row.
-    fn one(&self, scratch: &mut Scratch<T::Key>, o: usize, lane: usize) -> T {
-        let width = &self.axes[2];
-        let Scratch { lines, window, .. } = scratch;
-        window.clear();
-        for line in lines {
-            let at = |t| *line + width.coordinate(o, t) as usize * self.lanes + lane;
-            window.extend(width.inside(o).map(|t| self.x[at(t)].key()));
-        }
-        let Some(&greatest) = window.iter().max() else { return T::ZERO };
-        let rank = self.rank.of(window.len());
-        T::of(if greatest > T::GREATEST { greatest } else { *window.select_nth_unstable(rank).1 })
-    }
-
-    /// Where, in a line of the input, output `at` of a row has its first tap. It is inside.
-    fn offset(&self, at: usize) -> usize {
-        let width = &self.axes[2];
-        width.start(at / self.lanes) as usize * self.lanes + at % self.lanes
-    }
-}
-
-/// Neighbouring outputs of a row, with all their taps inside.
-struct Block<'a, T: Ranked> {
-    windows: &'a Windows<'a, T>,
-    scratch: &'a mut Scratch<T::Key>,
-    /// Where the first taps are in a line. Those behind the last output repeat it.
-    offsets: [usize; BLOCK],
-    taps: usize,
-    rank: usize,
-    y: &'a mut [T],
-}
-
-impl<T: Ranked> WithSimd for Block<'_, T> {
-    type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        simd.vectorize(
-            #[inline(always)]
-            || self.compute(),
-        );
-    }
-}
-
-impl<T: Ranked> Block<'_, T> {
-    #[inline(always)]
-    fn compute(self) {
-        let Self { windows, scratch, offsets, taps, rank, y } = self;
-        let [.., width] = windows.axes;
-        let step = width.dilation() * windows.lanes;
-        let is_run = offsets[y.len() - 1] - offsets[0] == y.len() - 1 && y.len() == BLOCK;
-        let mut lines =
-            scratch.lines.iter().flat_map(|line| (0..width.kernel()).map(move |t| line + t * step));
-        let (held, mut count) = (&mut scratch.held, 0);
-        let mut greatest = [T::GREATEST; BLOCK];
+    fn of_block(self, mut taps: impl Taps<T>, held: &mut Vec<Keys<T>>) -> Keys<T> {
+        let mut count = 0;
         // The taps that are left, and how many of them precede the wanted one.
-        let (mut left, mut before) = (taps, rank);
+        let (mut left, mut before) = (taps.count(), self.of(taps.count()));
         loop {
             let drops_least = before > 0 && count > left - before;
             let drops_most = before + 1 < left && count > before + 1;
@@ -302,24 +167,12 @@ impl<T: Ranked> Block<'_, T> {
                 }
                 continue;
             }
-            let Some(line) = lines.next() else { break };
-            if count == held.len() {
-                held.push([T::Key::default(); BLOCK]);
+            if !taps.hold(held, count) {
+                break;
             }
-            let keys = &mut held[count];
-            if is_run {
-                let run = &windows.x[line + offsets[0]..][..BLOCK];
-                keys.iter_mut().zip(run).for_each(|(key, x)| *key = x.key());
-            } else {
-                let at = offsets.iter().map(|offset| windows.x[line + offset]);
-                keys.iter_mut().zip(at).for_each(|(key, x)| *key = x.key());
-            }
-            greatest.iter_mut().zip(&*keys).for_each(|(most, key)| *most = (*most).max(*key));
             count += 1;
         }
-        for ((y, key), most) in y.iter_mut().zip(&held[0]).zip(&greatest) {
-            *y = T::of(if *most > T::GREATEST { *most } else { *key });
-        }
+        held[0]
     }
 }
 
@@ -339,14 +192,5 @@ fn separate<K: Copy + Ord>(held: &mut [[K; BLOCK]], least: bool, most: bool) {
     }
     if most {
         (high..last).for_each(|i| order(held, i, last));
-    }
-}
-
-/// Puts the smaller keys at `i` and the larger ones at `j`, which is greater than `i`.
-#[inline(always)]
-fn order<K: Copy + Ord>(held: &mut [[K; BLOCK]], i: usize, j: usize) {
-    let (front, back) = held.split_at_mut(j);
-    for (a, b) in front[i].iter_mut().zip(&mut back[0]) {
-        (*a, *b) = ((*a).min(*b), (*a).max(*b));
     }
 }

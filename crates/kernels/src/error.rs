@@ -31,7 +31,9 @@ pub enum PlanError {
         dtype: DType,
     },
     /// The device has no integers in which numbers of this type could be compared.
-    #[error("this device has no 64-bit integers, which ranks of {dtype} need; use f32, or `host`")]
+    #[error(
+        "this device has no 64-bit integers, which ranks and modes of {dtype} need; use f32, or `host`"
+    )]
     NoRanks {
         /// The requested type.
         dtype: DType,

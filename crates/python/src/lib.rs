@@ -21,7 +21,7 @@ mod _native {
     use super::operators::{
         avg_pool, avg_pool_backward, convolve, convolve_backward_weight, convolve_transposed,
         devices, extremum_pool, extremum_pool_backward, lp_pool, lp_pool_backward, max_unpool,
-        max_unpool_backward, rank_pool,
+        max_unpool_backward, mode_pool, rank_pool,
     };
 
     use super::*;

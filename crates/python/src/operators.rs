@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use windowpane::geometry::{Same, Shape};
 use windowpane::{
     AvgPool, Conv, DType, Device, Divisor, Element, Extents, FilterLayout, Layout, LpPool, MaxPool,
-    MaxUnpool, MinPool, Rank, RankPool, Rounding, Scalar, Tensor, UnknownBackend, Window,
+    MaxUnpool, MinPool, ModePool, Rank, RankPool, Rounding, Scalar, Tensor, UnknownBackend, Window,
 };
 
 use crate::array::{Array, Data, Input, arranged, read, read_indices};
@@ -383,6 +383,19 @@ pub(crate) fn rank_pool(
     let rank = rank.map_or(Rank::MEDIAN, Rank::Nth);
     let pooling = RankPool::with_window(rank, options.window()?).layout(call.layout);
     call.run_one(py, move |inputs| pooling.forward(&inputs[0]))
+}
+
+/// The most frequent number of each window, and of several the least.
+#[pyfunction]
+pub(crate) fn mode_pool(
+    py: Python<'_>,
+    x: &Bound<'_, PyAny>,
+    options: Options,
+    name: Option<String>,
+) -> PyResult<Array> {
+    let (x, layout, alone) = read_one(x, options.rank())?;
+    let pooling = ModePool::with_window(options.window()?).layout(layout);
+    only(pool(py, vec![x], name, layout, alone, one(move |inputs| pooling.forward(&inputs[0]))))
 }
 
 /// Planes of this size with each maximum at its index, and zeros elsewhere.

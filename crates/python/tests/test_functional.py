@@ -102,6 +102,24 @@ def test_medians(device: str, case: Any, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@settings(deadline=None, max_examples=25)
+@given(pools(), st.sampled_from([np.float32, np.uint16, np.int64]))
+def test_modes(device: str, case: Any, dtype: Any) -> None:
+    rank, x, kernel, stride, padding, dilation = case
+    x = spread(x, dtype)
+    view = windows(x, kernel, stride, padding, dilation, np.inf)
+    taps = view.reshape(*view.shape[:-rank], -1)
+
+    def most(taps: Any) -> Any:
+        numbers, counts = np.unique(taps[taps < np.inf], return_counts=True)
+        return numbers[counts.argmax()]
+
+    y = getattr(F, f"mode_pool{rank}d")(x, kernel, stride, padding, dilation, device=device)
+    assert y.dtype == x.dtype
+    np.testing.assert_array_equal(y, np.apply_along_axis(most, -1, taps))
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_adaptive_and_global_pools(device: str, rank: int) -> None:
     x = np.random.default_rng(rank).integers(-50, 50, (2, 3, *[7, 6, 5][:rank])).astype(np.float32)
@@ -385,6 +403,7 @@ SIGNATURES = {
     # These PyTorch lacks.
     "min_pool": f"{POOL}, dilation=1, ceil_mode=False, return_indices=False",
     "median_pool": f"{POOL}, dilation=1, ceil_mode=False",
+    "mode_pool": f"{POOL}, dilation=1, ceil_mode=False",
     "sum_pool": f"{POOL}, ceil_mode=False",
     "adaptive_min_pool": "input, output_size, return_indices=False",
     "adaptive_sum_pool": "input, output_size",

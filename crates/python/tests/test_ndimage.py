@@ -228,6 +228,38 @@ def test_reductions_are_those_of_scikit_image(data: Any) -> None:
     np.testing.assert_array_equal(found, measure.block_reduce(x, sizes, most, fill))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        ("uint8", [0, 1, 200, 255]),
+        ("int64", [-(2**31), 7, 2**31 - 1]),
+        ("uint64", [0, 2**32 - 1, 5]),
+        ("uint64", [2**63, 2**64 - 1, 3]),
+        ("int64", [-(2**40), 2**40]),
+        ("uint32", [2**32 - 1, 2**31, 0]),
+        (">i2", [-5, 300]),
+        ("bool", [False, True]),
+        ("float16", [0.0, -0.0, 2.5]),
+        ("float64", [np.inf, -1e300, 1.0]),
+    ],
+)
+def test_modes_of_labels(dtype: str, values: list[Any]) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(7)
+    for shape, sizes in [((6, 4, 8), (2, 2, 2)), ((8, 6), (4, 3)), ((2, 3, 4, 4, 2), (2, 3, 2, 4, 1)), ((4, 90), (4, 30))]:
+        x = np.array(values, dtype)[rng.integers(0, len(values), shape)]
+        split = [part for extent, size in zip(shape, sizes) for part in (extent // size, size)]
+        axes = (*range(0, 2 * x.ndim, 2), *range(1, 2 * x.ndim, 2))
+        blocks = x.reshape(split).transpose(axes).reshape(*split[::2], -1)
+        found = W.block_reduce(x, sizes, "mode")
+        assert found.dtype == x.dtype
+        blocks = blocks.astype(np.uint8) if dtype == "bool" else blocks
+        np.testing.assert_array_equal(found, stats.mode(blocks, axis=-1).mode)
+    assert np.isnan(W.block_reduce(np.array([1.0, np.nan, 1.0, 1.0]), 4, "mode"))
+    # More elements than the block has.
+    np.testing.assert_array_equal(W.pyramid(np.array([3, 1, 3], np.int32), 8, "mode")[1], [3])
+
+
 def test_pyramids() -> None:
     x = np.arange(5 * 7, dtype=np.uint8).reshape(5, 7)
     levels = W.pyramid(x, func="max")

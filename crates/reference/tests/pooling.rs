@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::collections::HashMap;
+
 use common::{Element, Walked, bits, walk};
 use half::{bf16, f16};
 use proptest::prelude::*;
@@ -12,7 +14,7 @@ use windowpane_geometry::{
     Shape, Window,
 };
 use windowpane_reference::pool::{
-    self, Algorithm, backward, deque, direct, lp, prefix, rank, unpool,
+    self, Algorithm, backward, deque, direct, lp, mode, prefix, rank, unpool,
 };
 use windowpane_reference::{Scalar, Total};
 
@@ -116,6 +118,29 @@ fn check_rank<T: Element>(wanted: Rank, pooling: &Pooling, x: &[f32]) -> Result<
     Ok(())
 }
 
+fn check_mode<T: Element>(pooling: &Pooling, x: &[f32]) -> Result<(), TestCaseError> {
+    let x: Vec<T> = x.iter().map(|&x| T::of(x)).collect();
+    let y = mode::mode(pooling, &x);
+    prop_assert_eq!(y.len(), pooling.output().elements());
+    for window in walk(pooling) {
+        // Rule 4.7 literally: each number is counted.
+        let mut counts = HashMap::<u64, usize>::new();
+        for &(_, at) in &window.inside {
+            *counts.entry(x[at].to_f64().to_bits()).or_default() += 1;
+        }
+        let found = y[window.at].to_f64();
+        if counts.keys().any(|&bits| f64::from_bits(bits).is_nan()) {
+            prop_assert!(found.is_nan());
+            continue;
+        }
+        let most = counts.values().max();
+        let frequent = counts.iter().filter(|(_, count)| Some(*count) == most);
+        let expected = frequent.map(|(&bits, _)| f64::from_bits(bits)).min_by(f64::total_cmp);
+        prop_assert_eq!(found.to_bits(), expected.unwrap_or(0.0).to_bits());
+    }
+    Ok(())
+}
+
 fn ranks() -> impl Strategy<Value = Rank> {
     prop_oneof![
         2 => Just(Rank::MEDIAN),
@@ -204,6 +229,17 @@ proptest! {
             check_extremum::<i8>(extremum, &pooling, base, &x)?;
             check_extremum::<u8>(extremum, &pooling, base, &x)?;
         }
+    }
+
+    #[test]
+    fn modes_are_the_contracts((pooling, x) in with_data()) {
+        check_mode::<f32>(&pooling, &x)?;
+        check_mode::<f64>(&pooling, &x)?;
+        check_mode::<bf16>(&pooling, &x)?;
+        check_mode::<f16>(&pooling, &x)?;
+        check_mode::<i32>(&pooling, &x)?;
+        check_mode::<i8>(&pooling, &x)?;
+        check_mode::<u8>(&pooling, &x)?;
     }
 
     #[test]
@@ -523,6 +559,25 @@ fn ranks_by_hand() {
     let least = rank::rank(&p, Rank::Nth(0), &x);
     assert!(least[0].is_sign_negative() && least[1].is_nan() && least[7] == 2.0);
     assert_eq!(least[4], f32::NEG_INFINITY);
+}
+
+/// Ties, numbers that are all the same or all different, the ends of the range, zeros of both signs and NaN.
+#[test]
+fn modes_by_hand() {
+    let p = pooling(Window::new([3]).padding([1]), [4], 2);
+    let x = [4, 40, 4, 10, 3, 10, 3, 10];
+    assert_eq!(mode::mode(&p, &x), [4, 10, 4, 10, 3, 10, 3, 10]);
+    let (least, most) = (i32::MIN, i32::MAX);
+    let x = [most, least, most, 0, least, most, least, least];
+    assert_eq!(mode::mode(&p, &x), [most, least, most, least, least, least, least, least]);
+    let x = [-0.0f32, 1.0, 0.0, f32::NAN, -0.0, 2.0, f32::INFINITY, 3.0];
+    let y = mode::mode(&p, &x);
+    assert!(y[0] == 0.0 && y[0].is_sign_negative(), "the zeros are two numbers, -0 the less");
+    assert!(y[2].is_sign_negative() && y[1].is_nan() && y[3].is_nan() && y[5].is_nan());
+    assert_eq!((y[6], y[7]), (0.0, 2.0));
+    // Nothing but padding.
+    let p = pooling(Window::new([1]).padding([2]), [1], 1);
+    assert_eq!(mode::mode(&p, &[7u8]), [0, 0, 7, 0, 0]);
 }
 
 /// Two channels, so that the three bases differ: `N = 1`, channels-last.

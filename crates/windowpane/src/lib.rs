@@ -63,7 +63,9 @@ pub use element::Element;
 pub use error::Error;
 pub use pad::Pad;
 pub use plan::{PoolAlgorithm, PoolPlan, UnknownPoolAlgorithm};
-pub use pool::{AvgPool, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, RankPool, SumPool};
+pub use pool::{
+    AvgPool, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, ModePool, RankPool, SumPool,
+};
 pub use recording::Recording;
 pub use tensor::Tensor;
 /// The crate that describes problems: windows, shapes, layouts, and errors for invalid ones.

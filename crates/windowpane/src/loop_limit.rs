@@ -46,8 +46,10 @@ pub(crate) fn check_pooling(
         Operator::ExtremumBackward(..) | Operator::AverageBackward(_) => windows,
         // One pass for the largest magnitude, then one for the sum.
         Operator::Norm(_) => taps.saturating_mul(2),
-        Operator::Rank(_) if plan.settings.unrolled => 0,
+        Operator::Rank(_) | Operator::Mode if plan.settings.unrolled => 0,
         Operator::Rank(_) => taps.saturating_add(1).saturating_mul(PASSES),
+        // A pass for the largest number, then one for each number that a window has.
+        Operator::Mode => taps.saturating_add(1).saturating_mul(taps.saturating_add(1)),
         Operator::NormBackward(_) => taps.saturating_mul(2).max(windows),
     };
     check(device, iterations)

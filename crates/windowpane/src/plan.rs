@@ -38,7 +38,7 @@ pub enum PoolAlgorithm {
     SegmentedScatter,
     /// Norms and their gradients.
     Lp,
-    /// Medians and other ranks: pairs of taps are compared, or the result is found bit by bit.
+    /// Medians, other ranks and modes: pairs of taps are compared, or the result is found by passes over the window.
     Rank,
 }
 

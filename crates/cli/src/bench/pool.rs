@@ -1,15 +1,17 @@
-//! Pooling as a case: the kinds `maxpool`, `minpool`, `avgpool`, `sumpool`, `lppool`, `rankpool` and `maxunpool`.
+//! Pooling as a case: the kinds `maxpool`, `minpool`, `avgpool`, `sumpool`, `lppool`, `rankpool`, `modepool` and
+//! `maxunpool`.
 
 use serde::Deserialize;
 use serde_json::Value;
 use windowpane::geometry::{Extremum, Shape};
 use windowpane::{
     AvgPool, Device, Divisor, Error, Exponent, IndexBase, Layout, LpPool, MaxPool, MaxUnpool,
-    MinPool, PoolAlgorithm, PoolPlan, Rank, RankPool, Result, Tensor,
+    MinPool, ModePool, PoolAlgorithm, PoolPlan, Rank, RankPool, Result, Tensor,
 };
 use windowpane_reference::Total;
 use windowpane_reference::pool::{
-    Algorithm as Reference, backward, direct, extremum, extremum_with_indices, lp, rank, unpool,
+    Algorithm as Reference, backward, direct, extremum, extremum_with_indices, lp, mode, rank,
+    unpool,
 };
 
 use super::case::Case;
@@ -21,8 +23,11 @@ use crate::failure::Failure;
 use crate::memory;
 
 /// The kinds of cases that are poolings.
-pub(super) const KINDS: [&str; 7] =
-    ["maxpool", "minpool", "avgpool", "sumpool", "lppool", "rankpool", "maxunpool"];
+pub(super) const KINDS: [&str; 8] =
+    ["maxpool", "minpool", "avgpool", "sumpool", "lppool", "rankpool", "modepool", "maxunpool"];
+
+/// About how many numbers a window has in which many taps have the same one.
+const MOST_NUMBERS: u64 = 256;
 
 /// The fields of a pooling.
 #[derive(Clone, Deserialize)]
@@ -52,6 +57,7 @@ enum Operator {
     Norm,
     NormGradient,
     Rank(Rank),
+    Mode,
     Unpool,
     UnpoolGradient,
 }
@@ -147,7 +153,9 @@ pub(super) fn weigh(case: &Case) -> Result<Weight, Failure> {
     );
     let bytes = plan.bytes().saturating_mul(if gradient { 2 } else { 1 });
     let slice = (pooling.output().plane() as u64).saturating_mul(taps);
-    Ok(Weight { bytes, slice, work: arithmetic(&plan) })
+    // Unless it sorts, a mode's kernel reads a window again for each of its numbers.
+    let passes = if operator == Operator::Mode { taps.min(MOST_NUMBERS) } else { 1 };
+    Ok(Weight { bytes, slice, work: arithmetic(&plan).saturating_mul(passes) })
 }
 
 /// The kernels that can compute a case, the plan's choice first.
@@ -272,7 +280,11 @@ impl Fields {
                 let pool = RankPool::with_window(rank, window).layout(layout).algorithm(algorithm);
                 (Operator::Rank(rank), pool.plan(device, dtype, &dims)?)
             }
-            ("rankpool", _) => return Err(case.unknown_pass("fwd")),
+            ("modepool", "fwd") => {
+                let pool = ModePool::with_window(window).layout(layout).algorithm(algorithm);
+                (Operator::Mode, pool.plan(device, dtype, &dims)?)
+            }
+            ("rankpool" | "modepool", _) => return Err(case.unknown_pass("fwd")),
             ("maxunpool", "fwd" | "bwd") => {
                 let shape = Shape::from_dims(&dims, layout).map_err(Error::from)?;
                 let pooling =
@@ -365,7 +377,8 @@ impl Fields {
             | Operator::ExtremumWithIndices(_)
             | Operator::Average(_)
             | Operator::Norm
-            | Operator::Rank(_) => {
+            | Operator::Rank(_)
+            | Operator::Mode => {
                 vec![fill(&self.sliding.dims(layout), 1)?]
             }
             Operator::NormGradient => {
@@ -445,6 +458,7 @@ impl Pooling {
                 Expected::Sums(lp::norm_backward_totals(pooling, p, &dy, &x))
             }
             Operator::Rank(wanted) => Expected::Same(rank::rank(pooling, wanted, &x)),
+            Operator::Mode => Expected::Same(mode::mode(pooling, &x)),
             Operator::Unpool | Operator::UnpoolGradient => {
                 let winners = self.positions(&self.inputs[1], fields, planes, case)?;
                 let moved = match self.operator {
@@ -582,10 +596,10 @@ mod tests {
         .expect("a case")
     }
 
-    /// Every kind with its passes: a rank has no gradient.
+    /// Every kind with its passes: ranks and modes have no gradient.
     fn passes() -> impl Iterator<Item = (&'static str, &'static str)> {
         let both = KINDS.into_iter().flat_map(|kind| ["fwd", "bwd"].map(|pass| (kind, pass)));
-        both.filter(|&sort| sort != ("rankpool", "bwd"))
+        both.filter(|&sort| ![("rankpool", "bwd"), ("modepool", "bwd")].contains(&sort))
     }
 
     #[test]
@@ -726,9 +740,11 @@ mod tests {
         assert!(adaptive.contains("`adaptive` and `k`; leave one"), "{adaptive}");
         let same = refused("same", json!("upper")).to_string();
         assert!(same.contains("`same` and `p`; leave one of the two out"), "{same}");
-        let gradient = case("rankpool", "bwd");
-        let refused = check(&gradient, &Device::host(), Forced::default(), 1).map(drop);
-        assert!(refused.expect_err("a rank's gradient").to_string().contains("fwd"));
+        for kind in ["rankpool", "modepool"] {
+            let gradient = case(kind, "bwd");
+            let refused = check(&gradient, &Device::host(), Forced::default(), 1).map(drop);
+            assert!(refused.expect_err("a gradient").to_string().contains("fwd"), "{kind}");
+        }
         let forced = Forced::pool(PoolAlgorithm::Sliding);
         assert!(check(&case("maxunpool", "bwd"), &Device::host(), forced, 1).is_err());
     }

@@ -235,6 +235,7 @@ fn sorts(device: &Device) -> Vec<Sort> {
             add(kind, "fwd", true, false);
         }
         add("rankpool", "fwd", false, false);
+        add("modepool", "fwd", false, false);
         add("maxunpool", "fwd", false, false);
         add("pad", "fwd", false, false);
         if !dtype.is_float() {
@@ -631,6 +632,7 @@ mod tests {
                 "sumpool",
                 "lppool",
                 "rankpool",
+                "modepool",
                 "weight",
                 "bias",
                 "hwcf",

@@ -174,6 +174,25 @@ fn minima_and_sums_are_pooled() {
     assert!(run(&sum).succeeded().out.contains("sum pooling f32"));
 }
 
+/// The most frequent numbers inside the input, and the least of several.
+#[test]
+fn modes_are_pooled() {
+    let folder = Folder::new();
+    let y = folder.name("y.npy");
+    let x = folder.write("x.npy", &[1, 6, 1], &[9u8, 1, 9, 4, 4, 255]);
+    let mode = ["pool", &x, "-o", &y, "--op", "mode"];
+    let window = ["--kernel", "3", "--stride", "1", "--padding", "1"];
+    on_every_backend(&[&mode[..], &window].concat(), || {
+        folder.holds("y.npy", &[1, 6, 1], &[1u8, 9, 1, 4, 4, 4]);
+    });
+    on_every_backend(&[&mode[..], &["--global"]].concat(), || {
+        folder.holds("y.npy", &[1, 1, 1], &[4u8]);
+    });
+    let ran = run(&[&mode[..], &["--adaptive", "2"]].concat()).succeeded();
+    assert!(ran.out.contains("mode pooling u8"), "{ran:?}");
+    folder.holds("y.npy", &[1, 2, 1], &[9u8, 4]);
+}
+
 /// Medians and other ranks, of the numbers inside the input.
 #[test]
 fn ranks_are_pooled() {

@@ -237,6 +237,23 @@ fn bad_input_is_refused_in_one_line() {
             "has no gradient",
         ),
         (
+            "a gradient of a mode",
+            &[
+                "pool-backward",
+                &x,
+                "-o",
+                &y,
+                "--kernel",
+                "2,2",
+                "--op",
+                "mode",
+                "--input-size",
+                "9,9",
+            ],
+            2,
+            "has no gradient",
+        ),
+        (
             "a sliding norm",
             &["pool", &x, "-o", &y, "--kernel", "2,2", "--op", "lp", "--algorithm", "sliding"],
             1,

@@ -259,7 +259,7 @@ pub fn supports(client: &Client, dtype: DType) -> bool {
     features.supports_type(elem(dtype)) && features.supports_type(elem(accumulator(dtype)))
 }
 
-/// Whether a device has integers of 64 bits, in which ranks of f64 are compared, or the type does not need them.
+/// Whether a device has integers of 64 bits, in which f64 is compared for ranks and modes, or the type does not need them.
 pub fn has_keys(client: &Client, dtype: DType) -> bool {
     dtype != DType::F64 || client.features().supports_type(ElemType::Int(IntKind::I64))
 }

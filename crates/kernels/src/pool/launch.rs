@@ -186,10 +186,12 @@ fn check_powers(client: &Client, reduction: Reduction, dtype: DType) -> Result<(
     }
 }
 
-/// Refuses a rank of numbers that the device cannot compare as integers.
+/// Refuses a rank or a mode of numbers that the device cannot compare as integers.
 fn check_keys(client: &Client, reduction: Reduction, dtype: DType) -> Result<(), PlanError> {
     match reduction {
-        Reduction::Rank(_) if !has_keys(client, dtype) => Err(PlanError::NoRanks { dtype }),
+        Reduction::Rank(_) | Reduction::Mode if !has_keys(client, dtype) => {
+            Err(PlanError::NoRanks { dtype })
+        }
         _ => Ok(()),
     }
 }

@@ -20,6 +20,8 @@ pub enum Reduction {
     Norm(Exponent),
     /// The number that a given number of others precede, such as the median. It has no gradient.
     Rank(Rank),
+    /// The most frequent number, and of several the least. It has no gradient.
+    Mode,
 }
 
 /// The results of an extremum.
@@ -79,6 +81,7 @@ impl fmt::Display for Reduction {
             Self::Average(_) => "average",
             Self::Norm(_) => "norm",
             Self::Rank(_) => "rank",
+            Self::Mode => "mode",
         })
     }
 }
@@ -126,7 +129,7 @@ impl<'a> Problem<'a> {
         Self { gradient: true, ..self }
     }
 
-    /// Whether taps are combined one after the other. Norms and ranks have kernels of their own.
+    /// Whether taps are combined one after the other. Norms, ranks and modes have kernels of their own.
     pub(super) fn folds(&self) -> bool {
         matches!(self.reduction, Reduction::Extremum(..) | Reduction::Average(_))
     }
@@ -170,7 +173,7 @@ impl<'a> Problem<'a> {
                 let refused = PlanError::FloatsOnly { operator: "Lp pooling", dtype };
                 ensure(dtype.is_float(), refused)?;
             }
-            Reduction::Rank(_) => {}
+            Reduction::Rank(_) | Reduction::Mode => {}
         }
         let mut most_taps = LIMIT;
         if let (Reduction::Average(_), Some((least, most))) = (reduction, dtype.integers()) {
@@ -186,6 +189,15 @@ impl<'a> Problem<'a> {
             // The product of taps and numerator has 31 bits.
             if let Rank::Fraction { part, .. } = rank {
                 most_taps = LIMIT / part.max(1) as usize;
+            }
+        }
+        if reduction == Reduction::Mode {
+            let reason = "a mode has no gradient";
+            ensure(!self.gradient, PlanError::NotApplicable { kernel: "rank", reason })?;
+            // A large window is read once for each of its numbers, at most; a thread reads fewer than 2³¹ taps.
+            most_taps = LIMIT.isqrt();
+            if dtype.size() == 1 {
+                most_taps = LIMIT >> u8::BITS;
             }
         }
         let elements = pooling.input().elements().max(pooling.output().elements());

@@ -121,7 +121,7 @@ kernels! {
     SegmentedScatter: segmented_scatter,
     /// Norms and their gradients: one unit per vector.
     Lp: lp,
-    /// Medians and other ranks: one unit per vector.
+    /// Medians, other ranks and modes: one unit per vector.
     Rank: rank,
 }
 
@@ -138,11 +138,13 @@ fn planned<K: Kernel>(
 }
 
 impl Algorithm {
-    /// The kernel to use when a user names `self`: gradients, norms and ranks have kernels of their own.
+    /// The kernel to use when a user names `self`: gradients, norms, ranks and modes have kernels of their own.
     fn for_problem(self, problem: Problem<'_>) -> Self {
         match self {
             Self::Direct if matches!(problem.reduction, Reduction::Norm(_)) => Self::Lp,
-            Self::Direct if matches!(problem.reduction, Reduction::Rank(_)) => Self::Rank,
+            Self::Direct if matches!(problem.reduction, Reduction::Rank(_) | Reduction::Mode) => {
+                Self::Rank
+            }
             Self::Direct if problem.gradient => Self::Gather,
             Self::RegisterTile if problem.gradient => Self::GatherTile,
             _ => self,

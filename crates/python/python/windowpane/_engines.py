@@ -106,6 +106,11 @@ def rank_pool(x: Any, rank: int | None, options: Options, device: str | None) ->
     return converter(x)(_native.rank_pool(x, rank, options, device))
 
 
+def mode_pool(x: Any, options: Options, device: str | None) -> Any:
+    """The most frequent number of each window, and of several the least, without gradient."""
+    return converter(x)(_native.mode_pool(x, options, device))
+
+
 def own_avg_pool(
     x: Any, options: Options, divisor: int | None, device: str | None, truncates: bool = False
 ) -> Any:

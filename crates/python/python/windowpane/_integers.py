@@ -40,6 +40,16 @@ def ordered(x: Any) -> tuple[Any, Callable[[Any], Any]]:
     return x.astype(to), lambda y: y.astype(dtype)
 
 
+def fitting(x: Any) -> Any:
+    """Integers in at most 32 bits, or None if some do not fit."""
+    if x.dtype.itemsize < 8:
+        return x
+    least, most = _range(x)
+    if -(1 << 31) <= least and most < 1 << 31:
+        return x.astype("int32")
+    return x.astype("uint32") if least >= 0 and most < 1 << 32 else None
+
+
 def narrowed(least: int, most: int) -> str:
     """The type for 64-bit integers between these."""
     if max(-least, most) > EXACT:

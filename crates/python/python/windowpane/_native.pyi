@@ -19,6 +19,7 @@ __all__ = [
     "lp_pool_backward",
     "max_unpool",
     "max_unpool_backward",
+    "mode_pool",
     "rank_pool",
 ]
 __version__: str
@@ -75,6 +76,7 @@ def lp_pool_backward(
 def rank_pool(
     x: SupportsDLPack, rank: int | None, options: Options, name: str | None
 ) -> Array: ...
+def mode_pool(x: SupportsDLPack, options: Options, name: str | None) -> Array: ...
 def max_unpool(
     y: SupportsDLPack, indices: SupportsDLPack, output: list[int], name: str | None
 ) -> Array: ...

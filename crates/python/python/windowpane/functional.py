@@ -8,7 +8,7 @@ Work runs where `device` says (see `windowpane.devices()`). Without it, arrays o
 the memory of the CPU are pooled there, and convolutions and ranks of them run on the best device that computes with the
 type of their elements.
 
-Beside PyTorch's functions there are `min_pool*`, `sum_pool*`, `median_pool*`, `adaptive_{min,sum,lp}_pool*` and
+Beside PyTorch's functions there are `min_pool*`, `sum_pool*`, `median_pool*`, `mode_pool*`, `adaptive_{min,sum,lp}_pool*` and
 `global_{max,min,avg,sum,lp}_pool*`, whose results keep the pooled axes with an extent of 1. `avg_pool1d` takes a
 `divisor_override` as the others do.
 
@@ -38,7 +38,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, SupportsIndex
 
 from windowpane._arrays import Numbers, Options, SupportsDLPack, numbers, space_of, window
-from windowpane._engines import engine_of, rank_pool
+from windowpane._engines import engine_of, mode_pool, rank_pool
 from windowpane._integers import ordered
 
 _Parameters = ParamSpec("_Parameters")
@@ -190,6 +190,28 @@ def _median_pool(
 
 
 median_pool1d, median_pool2d, median_pool3d = _median_pool
+
+
+@_of_each_rank
+def _mode_pool(
+    rank: int,
+    input: SupportsDLPack,
+    kernel_size: Numbers,
+    stride: Numbers | None = None,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+    ceil_mode: bool = False,
+    *,
+    device: str | None = None,
+) -> Any:
+    """The most frequent of each window's elements inside the input: of several, the least. It has no gradient."""
+    space_of(input, rank)
+    options = _with_small_padding(window(rank, kernel_size, stride, padding, dilation, ceil_mode))
+    wide, back = ordered(input)
+    return back(mode_pool(wide, options, device))
+
+
+mode_pool1d, mode_pool2d, mode_pool3d = _mode_pool
 
 
 @_of_each_rank
@@ -587,6 +609,9 @@ __all__ = [
     "min_pool1d",
     "min_pool2d",
     "min_pool3d",
+    "mode_pool1d",
+    "mode_pool2d",
+    "mode_pool3d",
     "sum_pool1d",
     "sum_pool2d",
     "sum_pool3d",

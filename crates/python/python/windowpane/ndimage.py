@@ -35,13 +35,15 @@ from typing import Any, Literal
 import numpy as np
 
 from windowpane._arrays import Options, window
-from windowpane._engines import engine_of, own_avg_pool, rank_pool
-from windowpane._integers import ordered
+from windowpane._engines import engine_of, mode_pool, own_avg_pool, rank_pool
+from windowpane._integers import fitting, ordered
 
 Reduction = Literal["mean", "max", "min", "mode"]
 #: How many axes a kernel works on at once.
 _AXES = 3
-#: How many elements a block has at most whose most frequent one is found by comparing each pair.
+#: How many elements a block has at most whose most frequent one every device finds.
+_COUNTED = 46340
+#: How many elements a block has at most whose most frequent one numpy finds by comparing each pair.
 _COMPARED = 32
 #: How many elements under footprints are copied at once.
 _COPIED = 1 << 24
@@ -1022,7 +1024,8 @@ def block_reduce(
 ) -> Any:
     """The reduction of disjoint blocks, as `skimage.measure.block_reduce`; `cval` fills blocks at the end.
 
-    `mode` is the most frequent element of a block, and the least of several; it is computed by the array's own library.
+    `mode` is the most frequent element of a block, and the least of several; NaN if there is one. The array's own library
+    computes it for integers that do not fit in 32 bits, for JAX's arrays, and for blocks along more than three axes.
     """
     x, library = _image(image)
     sizes = _blocks(block_size, x.ndim, func)
@@ -1088,7 +1091,7 @@ def _reduced(
 ) -> Any:
     """The reduction of disjoint blocks, which the end of the array may cut off."""
     if func == "mode":
-        return _mode(x, library, sizes)
+        return _mode(x, library, sizes, device)
     axes = list(range(x.ndim))
     # A block that is longer than its axis is the whole axis.
     sizes = [min(size, extent) for size, extent in zip(sizes, x.shape, strict=True)]
@@ -1099,8 +1102,33 @@ def _reduced(
     return back(_pooled(y, library, axes, sizes, func == "min", sizes, True, device=device))
 
 
-def _mode(x: Any, library: Any, sizes: list[int]) -> Any:
+def _mode(x: Any, library: Any, sizes: list[int], device: str | None) -> Any:
     """The most frequent element of each block, and the least of several."""
+    within = [min(size, extent) for size, extent in zip(sizes, x.shape, strict=True)]
+    groups = list(_groups(range(x.ndim), within))
+    is_here = library is np and device in (None, "host")
+    if (
+        x.size == 0
+        or len(groups) != 1
+        or library.__name__ == "jax.numpy"
+        or (math.prod(within) > _COUNTED and not is_here)
+    ):
+        return _mode_by_pairs(x, library, sizes)
+    if x.dtype.kind == "f":
+        labels = x + 0 if x.dtype.itemsize <= 8 else None  # so that -0.0 counts as 0.0
+    else:
+        labels = fitting(x)
+    if labels is None:
+        return _mode_by_pairs(x, library, sizes)
+    coded, back = ordered(labels)
+    ((axes, extents),) = groups
+    options = window(len(axes), extents, extents, 0, ceil=True)
+    y = _planes(coded, library, axes, options, lambda own, window: mode_pool(own, window, device))
+    return back(y).astype(x.dtype, copy=False)
+
+
+def _mode_by_pairs(x: Any, library: Any, sizes: list[int]) -> Any:
+    """As `_mode`, by the array's own library."""
     if math.prod(sizes) > _COMPARED:
         return _mode_by_sorting(x, library, sizes)
     widths = [(0, -extent % size) for extent, size in zip(x.shape, sizes, strict=True)]
@@ -1130,7 +1158,7 @@ def _mode(x: Any, library: Any, sizes: list[int]) -> Any:
 
 
 def _mode_by_sorting(x: Any, library: Any, sizes: list[int]) -> Any:
-    """As `_mode`, for blocks with too many pairs of elements."""
+    """As `_mode_by_pairs`, for blocks with too many pairs of elements."""
     widths = [(0, -extent % size) for extent, size in zip(x.shape, sizes, strict=True)]
     split = [part for extent, size, (_, more) in zip(x.shape, sizes, widths, strict=True)
              for part in ((extent + more) // size, size)]

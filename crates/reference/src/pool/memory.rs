@@ -16,6 +16,7 @@ pub enum Pooled {
     Average,
     Norm,
     Rank,
+    Mode,
     MaxBackward,
     AverageBackward,
     NormBackward,
@@ -60,7 +61,7 @@ impl Pooled {
             }
             (Self::Norm, _) => [y, of(outputs, size_of::<f64>()), direct, 0],
             // One window for each worker.
-            (Self::Rank, _) => {
+            (Self::Rank | Self::Mode, _) => {
                 let window = product([GROWTH, field.grid.taps(), size_of::<T>()]);
                 [y, product([workers(usize::MAX), window]), 0, 0]
             }

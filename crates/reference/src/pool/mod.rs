@@ -8,6 +8,7 @@
 //! min     the same with the order of the numbers reversed
 //! average y[o] = Σ { x[x(o, t)] : t inside } / divisor(o)        an empty window: 0
 //! rank    y[o] = the number of the window that a given number of others precede     an empty window: 0
+//! mode    y[o] = the most frequent number of the window, the least of several       an empty window: 0
 //! norm    y[o] = (Σ { |x[x(o, t)]|^p : t inside })^(1/p)         an empty window: 0
 //! unpool  x[i] = y[o] where winner(o) is i, else 0               of several, the last
 //! ```
@@ -19,6 +20,7 @@
 //! * [`prefix`]: averages with prefix sums, with the same property.
 //! * [`lp`]: the norm and its gradient as plain loops, and the bound on a kernel's error.
 //! * [`mod@rank`]: medians and other ranks, by selecting among the taps of each window.
+//! * [`mod@mode`]: the most frequent numbers, by sorting the taps of each window.
 //! * [`unpool`]: writes maxima back to their positions, and the gradient of that.
 //! * [`backward`]: the gradients, as scatters.
 //!
@@ -31,9 +33,11 @@ pub mod direct;
 mod field;
 pub mod lp;
 pub(crate) mod memory;
+pub mod mode;
 pub mod prefix;
 pub mod rank;
 pub mod unpool;
+mod windows;
 
 use std::fmt;
 

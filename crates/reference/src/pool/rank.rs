@@ -6,11 +6,10 @@
 //!
 //! The order is that of maxima: −0 is less than +0. NaN has no place in it: a window with NaN gives NaN.
 
-use windowpane_geometry::{AXES, Pooling, Rank};
+use windowpane_geometry::{Pooling, Rank};
 
-use super::check_input;
-use super::field::Field;
-use crate::{Scalar, taps};
+use super::windows::{order, reduced};
+use crate::Scalar;
 
 /// The number of each window at a rank, which must pass [`Rank::check`].
 ///
@@ -24,24 +23,7 @@ use crate::{Scalar, taps};
 /// # Ok::<(), windowpane_geometry::Error>(())
 /// ```
 pub fn rank<T: Scalar>(pooling: &Pooling, rank: Rank, x: &[T]) -> Vec<T> {
-    check_input(pooling, x);
-    let field = Field::of(pooling);
-    let (grid, lanes) = (field.grid, field.lanes);
-    let mut y = vec![T::ZERO; pooling.output().elements()];
-    field.for_each_row(&mut y, |row, y| {
-        let (outer, first) = field.row_position(row);
-        let mut window = Vec::new();
-        for (at, y) in y.iter_mut().enumerate() {
-            let o: [usize; AXES] = [first[0], first[1], at / lanes];
-            window.clear();
-            window.extend(taps::inside(grid, o).map(|(_, position)| {
-                let pixel = outer * grid.input_plane() + grid.plane_index(position);
-                x[pixel * lanes + at % lanes]
-            }));
-            *y = taken(&mut window, rank);
-        }
-    });
-    y
+    reduced(pooling, x, |numbers| taken(numbers, rank))
 }
 
 /// The number at this rank; NaN if there is one, and 0 if there is none.
@@ -53,5 +35,5 @@ fn taken<T: Scalar>(numbers: &mut [T], rank: Rank) -> T {
         return T::ZERO;
     }
     let rank = rank.of(numbers.len());
-    *numbers.select_nth_unstable_by(rank, |a, b| a.exceeds(*b).cmp(&b.exceeds(*a))).1
+    *numbers.select_nth_unstable_by(rank, order).1
 }

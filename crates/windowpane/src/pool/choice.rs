@@ -94,7 +94,9 @@ fn choose_kernel(
         (Operator::Norm(p) | Operator::NormBackward(p), _) if !has_powers(client, p, dtype) => {
             Err(PlanError::NoPowers { dtype })
         }
-        (Operator::Rank(_), _) if !has_keys(client, dtype) => Err(PlanError::NoRanks { dtype }),
+        (Operator::Rank(_) | Operator::Mode, _) if !has_keys(client, dtype) => {
+            Err(PlanError::NoRanks { dtype })
+        }
         (_, Some((kernel, algorithm))) => match pool::Plan::with(kernel, problem, capabilities) {
             Err(PlanError::NotApplicable { reason, .. }) => {
                 return Err(no_kernel(algorithm, device, reason));

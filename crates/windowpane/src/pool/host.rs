@@ -42,6 +42,7 @@ fn pool_slice<T: Element + Poolable>(
         Operator::Average(divisor) => (pool::average(algorithm, pooling, divisor, x), None),
         Operator::Norm(p) => (pool::norm(pooling, p, x), None),
         Operator::Rank(rank) => (windowpane_host::rank(pooling, rank, x), None),
+        Operator::Mode => (windowpane_host::mode(pooling, x), None),
         Operator::ExtremumBackward(..)
         | Operator::AverageBackward(_)
         | Operator::NormBackward(_)

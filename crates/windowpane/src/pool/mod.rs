@@ -88,11 +88,13 @@ macro_rules! option_methods {
 mod average;
 mod extremum;
 mod lp;
+mod mode;
 mod rank;
 mod unpool;
 
 pub use average::{AvgPool, SumPool};
 pub use extremum::{MaxPool, MinPool};
 pub use lp::LpPool;
+pub use mode::ModePool;
 pub use rank::{MedianPool, RankPool};
 pub use unpool::MaxUnpool;

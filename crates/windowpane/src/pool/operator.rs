@@ -14,6 +14,8 @@ pub(crate) enum Operator {
     AverageBackward(Divisor),
     Norm(Exponent),
     Rank(Rank),
+    /// The most frequent number.
+    Mode,
     NormBackward(Exponent),
     Unpool(IndexBase),
     UnpoolBackward(IndexBase),
@@ -36,6 +38,7 @@ impl Operator {
             Self::Norm(_) => "Lp pooling",
             Self::Rank(Rank::MEDIAN) => "median pooling",
             Self::Rank(_) => "rank pooling",
+            Self::Mode => "mode pooling",
             Self::NormBackward(_) => "Lp pooling's gradient",
             Self::Unpool(_) => "max unpooling",
             Self::UnpoolBackward(_) => "max unpooling's gradient",
@@ -45,7 +48,9 @@ impl Operator {
     /// The names of its inputs, for error messages.
     pub(super) fn reads(self) -> &'static str {
         match self {
-            Self::Extremum(..) | Self::Average(_) | Self::Norm(_) | Self::Rank(_) => "the input",
+            Self::Extremum(..) | Self::Average(_) | Self::Norm(_) | Self::Rank(_) | Self::Mode => {
+                "the input"
+            }
             Self::ExtremumBackward(..) => "the output's gradient and the winners",
             Self::AverageBackward(_) => "the output's gradient",
             Self::NormBackward(_) => "the output's gradient and the input",
@@ -80,7 +85,7 @@ impl Operator {
             rank.check()?;
         }
         let takes = match self {
-            Self::Extremum(..) | Self::Rank(_) | Self::Unpool(_) => true,
+            Self::Extremum(..) | Self::Rank(_) | Self::Mode | Self::Unpool(_) => true,
             // Sums of these are exact in 32 bits.
             Self::Average(_) => dtype != DType::I32,
             _ => dtype.is_float(),
@@ -110,6 +115,7 @@ impl Operator {
             }
             Self::Norm(p) | Self::NormBackward(p) => Reduction::Norm(p),
             Self::Rank(rank) => Reduction::Rank(rank),
+            Self::Mode => Reduction::Mode,
             Self::Average(divisor) | Self::AverageBackward(divisor) => Reduction::Average(divisor),
         }
     }

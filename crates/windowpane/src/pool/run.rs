@@ -88,7 +88,11 @@ pub(crate) fn run_again(
     let spare = Spare::of(results, &plan.device);
     *results = match (plan.operator, inputs) {
         (
-            Operator::Extremum(..) | Operator::Average(_) | Operator::Norm(_) | Operator::Rank(_),
+            Operator::Extremum(..)
+            | Operator::Average(_)
+            | Operator::Norm(_)
+            | Operator::Rank(_)
+            | Operator::Mode,
             [x],
         ) => {
             let (y, indices) = forward(plan, x, spare)?;
@@ -161,6 +165,7 @@ fn require_memory(plan: &PoolPlan) -> Result<()> {
         Operator::Average(_) => Pooled::Average,
         Operator::Norm(_) => Pooled::Norm,
         Operator::Rank(_) => Pooled::Rank,
+        Operator::Mode => Pooled::Mode,
         Operator::ExtremumBackward(..) => Pooled::MaxBackward,
         Operator::AverageBackward(_) => Pooled::AverageBackward,
         Operator::NormBackward(_) => Pooled::NormBackward,
@@ -170,6 +175,7 @@ fn require_memory(plan: &PoolPlan) -> Result<()> {
     let algorithm = own(plan.algorithm());
     let bytes = with_element!(plan.dtype, T => match plan.operator {
         Operator::Rank(_) => windowpane_host::rank_bytes::<T>(&plan.pooling),
+        Operator::Mode => windowpane_host::mode_bytes::<T>(&plan.pooling),
         Operator::Norm(p) => windowpane_host::pool::norm_bytes::<T>(&plan.pooling, p),
         _ => windowpane_host::pool::bytes::<T>(pooled, algorithm, &plan.pooling),
     });

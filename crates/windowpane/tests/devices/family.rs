@@ -1,14 +1,15 @@
-//! Lp pooling, rank pooling and max unpooling on every device. Adaptive windows are tested with the cases of `pool`.
+//! Lp pooling, rank and mode pooling, and max unpooling on every device. Adaptive windows are tested with the cases of `pool`.
 
 use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use windowpane::{
     AvgPool, Conv, DType, Device, Divisor, Element, Error, Extents, FilterLayout, IndexBase,
-    Layout, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, Rank, RankPool, Same, Tensor, Window,
+    Layout, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, ModePool, Rank, RankPool, Same,
+    Tensor, Window,
 };
 use windowpane_geometry::{Exponent, Pooling, Shape};
-use windowpane_reference::pool::{direct, lp, rank, unpool};
+use windowpane_reference::pool::{direct, lp, mode, rank, unpool};
 use windowpane_testing::{
     Fill, Flavour, PoolCase, assert_same, assert_totals, executed, on_every_device, on_one_type,
     proptest,
@@ -40,6 +41,17 @@ on_every_device! {
         let (case, pick, rank) = case;
         let case = PoolCase { fill: Fill { flavour: Flavour::Least, ..case.fill }, ..case };
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_rank(&case, rank))
+    }
+
+    /// SEMANTICS 4.7: identical bit for bit, in every type, also of numbers that a graphics driver may treat as 0.
+    fn modes_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), any::<bool>())) {
+        let (case, pick, least) = case;
+        let flavour = if least { Flavour::Least } else { case.fill.flavour };
+        let case = PoolCase { fill: Fill { flavour, ..case.fill }, ..case };
+        match least {
+            true => on_one_type!(device, pick, [f64, f32, f16, bf16], check_mode(&case)),
+            false => on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i16, u16, i8, u8], check_mode(&case)),
+        }
     }
 
     /// SEMANTICS 4.3: identical bit for bit, for any indices, including several of the same position.
@@ -173,6 +185,22 @@ fn check_rank<T: Element>(device: &Device, case: &PoolCase, wanted: Rank) -> Che
     let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
     let y = ok(ok(pool.forward_with_plan(&plan, &x))?.to_vec::<T>())?;
     assert_same(&y, &rank::rank(&case.problem(), wanted, &elements))
+}
+
+fn check_mode<T: Element>(device: &Device, case: &PoolCase) -> Check {
+    let elements = case.elements::<T>();
+    let pool = ModePool::with_window(case.window).layout(case.layout);
+    let plan = match pool.plan(device, T::DTYPE, &case.dims()) {
+        Ok(plan) => plan,
+        // SEMANTICS 8: refused if the driver would end the loops early, or lacks 64-bit integers.
+        Err(Error::LoopLimit { .. }) => return Ok(()),
+        Err(error) if error.to_string().contains("64-bit integers") => return Ok(()),
+        Err(error) => return Err(TestCaseError::fail(error.to_string())),
+    };
+    executed(plan.algorithm(), T::DTYPE);
+    let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
+    let y = ok(ok(pool.forward_with_plan(&plan, &x))?.to_vec::<T>())?;
+    assert_same(&y, &mode::mode(&case.problem(), &elements))
 }
 
 fn exponent() -> impl Strategy<Value = f64> {
@@ -467,6 +495,87 @@ fn medians_of_images_are_the_reference() {
     }
 }
 
+/// Modes of windows that are sorted in registers, and of larger ones that are counted, over labels in one channel and in
+/// several: beside the reference and beside numbers that are counted here.
+#[test]
+fn modes_of_labels_are_counted() {
+    fn check<T: Element + Ord>(device: &Device, of: impl Fn(usize) -> T) {
+        for (kernel, channels, stride) in
+            [(2, 1, 2), (2, 8, 2), (3, 4, 1), (7, 1, 2), (8, 1, 3), (8, 4, 5), (13, 2, 4)]
+        {
+            let dims = [2, 19, 34, channels];
+            let elements: Vec<T> = (0..dims.iter().product::<usize>()).map(&of).collect();
+            let x = Tensor::from_slice(device, &elements, dims).unwrap();
+            let pool = ModePool::new([kernel; 2]).stride([stride; 2]).dilation([1, 2]);
+            let plan = pool.plan(device, T::DTYPE, &dims).unwrap();
+            let found = pool.forward_with_plan(&plan, &x).unwrap().to_vec::<T>().unwrap();
+            let named = format!("{device}: {kernel} × {kernel} of {} × {channels}", T::DTYPE);
+            assert!(found == mode::mode(plan.pooling(), &elements), "{named}");
+            let [height, width] = [(19 - kernel) / stride + 1, (34 - 2 * kernel + 1) / stride + 1];
+            for (at, y) in found.into_iter().enumerate() {
+                let (pixel, channel) = (at / channels, at % channels);
+                let corner = [pixel / width % height * stride, pixel % width * stride];
+                let mut counts = std::collections::BTreeMap::new();
+                for (row, column) in (0..kernel).flat_map(|i| (0..kernel).map(move |j| (i, 2 * j)))
+                {
+                    let place = (pixel / width / height * 19 + corner[0] + row) * 34 + corner[1];
+                    *counts.entry(elements[(place + column) * channels + channel]).or_insert(0) +=
+                        1;
+                }
+                let most = counts.values().max();
+                let expected = counts.iter().find(|(_, count)| Some(*count) == most);
+                assert_eq!(expected.map(|(number, _)| *number), Some(y), "{named}, element {at}");
+            }
+        }
+    }
+    for device in devices() {
+        // Blobs, all the same, all different, and the ends of the range.
+        check(&device, |i| (i / 5 % 7 * 3) as u8);
+        check(&device, |_| -7i8);
+        check(&device, |i| i as i32 * 7919 % 5003);
+        check(&device, |i| if i * i % 11 < 5 { i32::MAX } else { i32::MIN + (i % 3) as i32 });
+        check(&device, |i| (i * 7919 % 13 * 5000) as u16);
+    }
+}
+
+/// SEMANTICS 4.7: ties, windows of padding only, zeros of both signs, NaN, and many taps.
+#[test]
+fn modes_in_corners() {
+    for device in devices() {
+        let line = |x: &[f32]| Tensor::from_slice(&device, x, [1, x.len(), 1]).unwrap();
+        let read = |y: windowpane::Result<Tensor>| y.unwrap().to_vec::<f32>().unwrap();
+        let bits = |y: Vec<f32>| y.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+        let x = line(&[3.0, 1.0, 2.0, 2.0, f32::INFINITY, f32::INFINITY, -0.0, 0.0]);
+        let pool = ModePool::new(2).padding(4);
+        assert_eq!(
+            bits(read(pool.forward(&x))),
+            bits(vec![0.0, 0.0, 1.0, 2.0, f32::INFINITY, -0.0, 0.0, 0.0]),
+            "{device}"
+        );
+        let y = read(ModePool::new(2).padding([(0, 6)]).forward(&line(&[1.0, 1.0, 5.0, f32::NAN])));
+        assert!(y[0] == 1.0 && y[1].is_nan() && y[2..] == [0.0; 3], "{device}: {y:?}");
+        // One NaN among 300 taps is enough.
+        let mut many = vec![4.0f32; 300];
+        many[..90].fill(-1.0);
+        for has_nan in [false, true] {
+            many[17] = if has_nan { -f32::NAN } else { many[17] };
+            match ModePool::global().forward(&line(&many)).map(|y| read(Ok(y))[0]) {
+                Ok(y) => assert!(if has_nan { y.is_nan() } else { y == 4.0 }, "{device}: {y}"),
+                Err(Error::LoopLimit { .. }) => {}
+                Err(error) => panic!("{device}: {error}"),
+            }
+        }
+        let bytes: Vec<u8> =
+            (0..900).map(|i| if i % 3 == 0 { 255 } else { (i % 250) as u8 }).collect();
+        let x = Tensor::from_slice(&device, &bytes, [1, 900, 1]).unwrap();
+        match ModePool::new(300).forward(&x) {
+            Ok(y) => assert_eq!(y.to_vec::<u8>().unwrap(), [255; 3], "{device}"),
+            Err(Error::LoopLimit { .. }) => {}
+            Err(error) => panic!("{device}: {error}"),
+        }
+    }
+}
+
 /// The first and the last rank are the minimum and the maximum, and ranks are of the numbers inside the input.
 #[test]
 fn extreme_ranks_are_extrema() {
@@ -630,6 +739,12 @@ fn new_sizes_compile_nothing_new() {
         count(1, "rank", &|| {
             for (n, h, w, k) in [(1, 12, 12, 3), (2, 31, 17, 40), (4, 15, 90, 0)] {
                 let pool = RankPool::new(k, [9, 9]).padding([4, 4]);
+                pool.forward(&on(&device, [n, h, w, 4])).unwrap();
+            }
+        });
+        count(1, "mode", &|| {
+            for (n, h, w) in [(1, 12, 12), (2, 31, 17), (4, 15, 90)] {
+                let pool = ModePool::new([9, 9]).padding([4, 4]);
                 pool.forward(&on(&device, [n, h, w, 4])).unwrap();
             }
         });

@@ -15,7 +15,8 @@ use windowpane::{
 };
 use windowpane_geometry::{Extremum, Pooling};
 use windowpane_reference::pool::{
-    Algorithm as Reference, backward, direct, extremum, extremum_with_indices, lp, rank, unpool,
+    Algorithm as Reference, backward, direct, extremum, extremum_with_indices, lp, mode, rank,
+    unpool,
 };
 use windowpane_reference::{Total, conv as reference};
 use windowpane_testing::{
@@ -162,6 +163,7 @@ fn pool_kernels(
         Operator::Average(Divisor::Valid),
         Operator::Norm(2.0),
         Operator::Rank(Rank::MEDIAN),
+        Operator::Mode,
     ];
     let cases = typical_poolings();
     let has = |kernel, dtype| {
@@ -361,6 +363,7 @@ enum Operator {
     Average(Divisor),
     Norm(f64),
     Rank(Rank),
+    Mode,
 }
 
 fn operator() -> impl Strategy<Value = Operator> {
@@ -370,7 +373,8 @@ fn operator() -> impl Strategy<Value = Operator> {
         2 => extremum.prop_map(|(extremum, base)| Operator::Extremum(extremum, base)),
         1 => pools::divisor().prop_map(Operator::Average),
         1 => select(vec![1.0, 2.0, 3.0]).prop_map(Operator::Norm),
-        1 => ranks().prop_map(Operator::Rank)
+        1 => ranks().prop_map(Operator::Rank),
+        1 => Just(Operator::Mode),
     ]
 }
 
@@ -385,17 +389,21 @@ impl Operator {
             Self::Average(divisor) => Reduction::Average(divisor),
             Self::Norm(p) => Reduction::Norm(Exponent::new(p)),
             Self::Rank(rank) => Reduction::Rank(rank),
+            Self::Mode => Reduction::Mode,
         }
     }
 
-    /// One that a kernel computes: norms and ranks have kernels of their own, which compute no other operator.
+    /// One that a kernel computes: norms, and ranks and modes, have kernels of their own, which compute no other operator.
     fn by(self, kernel: pool::Algorithm) -> Self {
         match (kernel, self) {
-            (pool::Algorithm::Lp, Self::Norm(_)) | (pool::Algorithm::Rank, Self::Rank(_)) => self,
+            (pool::Algorithm::Lp, Self::Norm(_)) => self,
+            (pool::Algorithm::Rank, Self::Rank(_) | Self::Mode) => self,
             (pool::Algorithm::Lp, _) => Self::Norm(2.0),
             (pool::Algorithm::Rank, _) => Self::Rank(Rank::MEDIAN),
             (_, Self::Norm(_)) => Self::Average(Divisor::Valid),
-            (_, Self::Rank(_)) => Self::Extremum(Extremum::Min, Some(IndexBase::Plane)),
+            (_, Self::Rank(_) | Self::Mode) => {
+                Self::Extremum(Extremum::Min, Some(IndexBase::Plane))
+            }
             _ => self,
         }
     }
@@ -495,6 +503,7 @@ fn check_pooling<T: Element>(
                 assert_totals(&found, &lp::norm_totals(&problem, Exponent::new(p), &elements))
             }
             Operator::Rank(wanted) => assert_same(&found, &rank::rank(&problem, wanted, &elements)),
+            Operator::Mode => assert_same(&found, &mode::mode(&problem, &elements)),
         }
     };
     by(&plan, check())
@@ -544,7 +553,9 @@ fn check_gradient<T: Element>(
             let p = Exponent::new(p);
             pool::launch_lp_backward(target, &problem, p, dtype, &plan, buffers)
         }
-        Operator::Rank(_) => unreachable!("a rank has no gradient, and so no plan of one"),
+        Operator::Rank(_) | Operator::Mode => {
+            unreachable!("it has no gradient, and so no plan of one")
+        }
     };
     if launched.is_err() {
         return Ok(());
@@ -567,7 +578,9 @@ fn check_gradient<T: Element>(
             Operator::Norm(p) => {
                 lp::norm_backward_totals(&problem, Exponent::new(p), &gradients, &elements)
             }
-            Operator::Rank(_) => unreachable!("a rank has no gradient, and so no plan of one"),
+            Operator::Rank(_) | Operator::Mode => {
+                unreachable!("it has no gradient, and so no plan of one")
+            }
         };
         assert_totals(&dx.written::<T>("the input's gradient")?, &totals)
     };

@@ -46,6 +46,7 @@ fn cases_say_all_that_they_are() {
         ("lppool", "exponent", json!(1.5)),
         ("rankpool", "rank", json!("2/3")),
         ("rankpool", "rank", json!(1)),
+        ("modepool", "k", json!([9, 9])),
         ("maxpool", "ceil", json!(true)),
         ("maxpool", "algorithm", json!("sliding")),
     ] {

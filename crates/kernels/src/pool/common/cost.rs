@@ -145,7 +145,7 @@ impl Task<'_> {
             _ if reduction.has_indices() => 3.0,
             // Two at a time.
             Reduction::Extremum(..) if dtype.size() == 2 && !converts => 0.5,
-            Reduction::Extremum(..) | Reduction::Rank(_) => 1.0,
+            Reduction::Extremum(..) | Reduction::Rank(_) | Reduction::Mode => 1.0,
             // Elements outside are left out one by one.
             Reduction::Average(_) | Reduction::Norm(_) => 1.0 + f64::from(self.is_clipped()),
         };

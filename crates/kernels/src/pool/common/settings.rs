@@ -66,7 +66,9 @@ impl Settings {
                 (extremum, DType::I32)
             }
             Reduction::Extremum(extremum, _) => (extremum, accumulator(dtype)),
-            Reduction::Rank(_) if dtype.is_float() && dtype.size() <= DType::I32.size() => {
+            Reduction::Rank(_) | Reduction::Mode
+                if dtype.is_float() && dtype.size() <= DType::I32.size() =>
+            {
                 (Extremum::Max, DType::I32)
             }
             _ => (Extremum::Max, accumulator(dtype)),

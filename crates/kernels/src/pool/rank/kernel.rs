@@ -1,10 +1,10 @@
-//! The two kernels of rank filters: a network of comparisons, or a search bit by bit.
+//! The two ways to a rank: a network of comparisons, or a search bit by bit. The kernel also computes [`mode`]s.
 
 use cubecl::prelude::*;
 
 use super::keys::{Keys, is_nan, key_of, number_of};
 use super::network::selection;
-use super::{RankArgs, RankForm};
+use super::{RankArgs, RankForm, Wanted, mode};
 use crate::cube::axis::is_inside;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{ProblemArgs, Site, site_of, tap_of};
@@ -36,7 +36,7 @@ pub(super) fn rank<S: Float, A: Float, N: Size>(
     };
 }
 
-/// The number at the rank; any number if the window is empty. `K` is the type of the keys.
+/// The wanted number; any number if the window is empty. `K` is the type of the keys.
 #[cube]
 fn ranked<S: Float, A: Float, K: Int, N: Size>(
     input: &[Vector<S, N>],
@@ -44,7 +44,13 @@ fn ranked<S: Float, A: Float, K: Int, N: Size>(
     site: &Site,
     #[comptime] form: RankForm,
 ) -> Vector<S, N> {
-    let key = if comptime!(form.window.unrolled()) {
+    let key = if comptime!(form.wanted == Wanted::Mode) {
+        if comptime!(form.window.unrolled()) {
+            mode::by_sorting::<S, A, K, N>(input, &args.problem, site, form)
+        } else {
+            mode::by_counting::<S, A, K, N>(input, &args.problem, site, form)
+        }
+    } else if comptime!(form.window.unrolled()) {
         by_network::<S, A, K, N>(input, args, site, form)
     } else {
         by_bits::<S, A, K, N>(input, args, site, form)
@@ -54,7 +60,7 @@ fn ranked<S: Float, A: Float, K: Int, N: Size>(
 
 /// The number of taps inside the input.
 #[cube]
-fn count_of(site: &Site) -> i32 {
+pub(super) fn count_of(site: &Site) -> i32 {
     (site.depth.end - site.depth.first)
         * (site.height.end - site.height.first)
         * (site.width.end - site.width.first)
@@ -69,7 +75,7 @@ fn rank_of(args: &RankArgs, count: i32) -> i32 {
 
 /// The key of the tap (`td`, `th`, `tw`).
 #[cube]
-fn key_at<S: Float, A: Float, K: Int, N: Size>(
+pub(super) fn key_at<S: Float, A: Float, K: Int, N: Size>(
     input: &[Vector<S, N>],
     problem: &ProblemArgs,
     site: &Site,
@@ -82,25 +88,19 @@ fn key_at<S: Float, A: Float, K: Int, N: Size>(
     key_of::<S, A, K, N>(input[tap.vector as usize], form.keys)
 }
 
-/// The key at the rank, of the taps in registers. For each tap outside the input there is a number in its place, the
-/// least one or the greatest one, so that the rank among all taps is the same for all windows.
+/// The keys of all taps, in registers. For each tap outside the input there is a number in its place: the least one for
+/// the first `below` of them, and the greatest one for the others.
 #[cube]
-#[allow(clippy::needless_range_loop, reason = "loops of kernels are over numbers")]
-fn by_network<S: Float, A: Float, K: Int, N: Size>(
+pub(super) fn held<S: Float, A: Float, K: Int, N: Size>(
     input: &[Vector<S, N>],
-    args: &RankArgs,
+    problem: &ProblemArgs,
     site: &Site,
+    below: i32,
     #[comptime] form: RankForm,
-) -> Vector<K, N> {
-    let problem = &args.problem;
+) -> Sequence<Vector<K, N>> {
     let [taps_d, taps_h, taps_w] = comptime!(form.window.axes.map(|axis| axis.taps.unwrap_or(0)));
     let lowest = K::from_int(comptime!(form.keys.lowest()));
     let highest = K::from_int(comptime!(form.keys.highest()));
-    let below = if comptime!(form.window.is_clipped()) {
-        comptime!(form.rank as i32).runtime() - rank_of(args, count_of(site))
-    } else {
-        0i32.runtime()
-    };
     let mut outside = 0i32;
     let mut values = Sequence::<Vector<K, N>>::new();
     #[unroll]
@@ -124,8 +124,28 @@ fn by_network<S: Float, A: Float, K: Int, N: Size>(
             }
         }
     }
-    let taps = comptime!((taps_d * taps_h * taps_w) as usize);
-    let steps = comptime!(selection(taps, form.rank));
+    values
+}
+
+/// The key at the rank, of the taps in registers. What is in place of taps outside the input makes the rank among all
+/// taps the same for all windows.
+#[cube]
+#[allow(clippy::needless_range_loop, reason = "loops of kernels are over numbers")]
+fn by_network<S: Float, A: Float, K: Int, N: Size>(
+    input: &[Vector<S, N>],
+    args: &RankArgs,
+    site: &Site,
+    #[comptime] form: RankForm,
+) -> Vector<K, N> {
+    let rank = comptime!(form.rank());
+    let below = if comptime!(form.window.is_clipped()) {
+        comptime!(rank as i32).runtime() - rank_of(args, count_of(site))
+    } else {
+        0i32.runtime()
+    };
+    let mut values = held::<S, A, K, N>(input, &args.problem, site, below, form);
+    let taps = comptime!(form.taps());
+    let steps = comptime!(selection(taps, rank));
     let most = largest::<K, N>(&values, taps, form.keys);
     #[unroll]
     for i in 0..comptime!(steps.len()) {
@@ -158,7 +178,7 @@ fn largest<K: Int, N: Size>(
 
 /// The key that was found, or the largest key if that is a NaN's.
 #[cube]
-fn or_nan<K: Int, N: Size>(
+pub(super) fn or_nan<K: Int, N: Size>(
     found: Vector<K, N>,
     largest: Vector<K, N>,
     #[comptime] keys: Keys,
@@ -200,7 +220,7 @@ fn by_bits<S: Float, A: Float, K: Int, N: Size>(
         found = select_many(below.less_equal(&rank), next, found);
     }
     if comptime!(keys.has_nan()) {
-        let most = most_of::<S, A, K, N>(input, args, site, form);
+        let most = most_of::<S, A, K, N>(input, &args.problem, site, form);
         or_nan::<K, N>(found, most, keys)
     } else {
         found
@@ -231,9 +251,9 @@ fn below<S: Float, A: Float, K: Int, N: Size>(
 
 /// The largest key of a window, or the lowest of all keys.
 #[cube]
-fn most_of<S: Float, A: Float, K: Int, N: Size>(
+pub(super) fn most_of<S: Float, A: Float, K: Int, N: Size>(
     input: &[Vector<S, N>],
-    args: &RankArgs,
+    problem: &ProblemArgs,
     site: &Site,
     #[comptime] form: RankForm,
 ) -> Vector<K, N> {
@@ -241,7 +261,7 @@ fn most_of<S: Float, A: Float, K: Int, N: Size>(
     for td in site.depth.first..site.depth.end {
         for th in site.height.first..site.height.end {
             for tw in site.width.first..site.width.end {
-                let key = key_at::<S, A, K, N>(input, &args.problem, site, td, th, tw, form);
+                let key = key_at::<S, A, K, N>(input, problem, site, td, th, tw, form);
                 most = max(most, key);
             }
         }

@@ -1,4 +1,5 @@
-//! The number of each window that a given number of others precede, such as the median: one unit per output vector.
+//! The number of each window that a given number of others precede, such as the median, or the most frequent one: one unit
+//! per output vector.
 //!
 //! Numbers are compared as integer keys that have their order.
 //!
@@ -10,9 +11,12 @@
 //!
 //! The second way reads a window as often as a key has bits. It needs no memory for the window and has no branches. A
 //! window with NaN gives NaN, whose keys are above all others: the largest key shows whether there is one.
+//!
+//! The most frequent number, the mode, is found in the same two cases by sorting and by counting, as `mode` says.
 
 mod kernel;
 mod keys;
+mod mode;
 mod network;
 
 use cubecl::prelude::*;
@@ -32,6 +36,9 @@ const NAME: &str = "rank";
 /// The instructions of a tap besides its load and its comparison.
 const OF_TAP: f64 = 8.0;
 
+/// The numbers that a window of many taps has, if it is one of labels; its mode takes a pass for each.
+const NUMBERS: f64 = 8.0;
+
 /// The most words of a window that a GPU's unit keeps in registers.
 const MOST_WORDS: usize = 64;
 
@@ -41,7 +48,7 @@ impl Kernel for Config {
     const NAME: &'static str = NAME;
 
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
-        rank_of(problem).map(drop)
+        wanted(problem).map(drop)
     }
 
     /// Plans one unit per output vector. Vectors are narrow where a GPU's unit would need too many registers for a window.
@@ -69,10 +76,15 @@ impl Kernel for Config {
         let (taps, lanes) = (task.taps(), task.lanes());
         let reduce = task.reduce_cost(lanes);
         let load = OF_TAP + task.load_cost(lanes, task.load_step());
-        let instructions = match task.settings.unrolled {
+        let is_mode = task.reduction() == Reduction::Mode;
+        let many = taps as f64;
+        let instructions = match (task.settings.unrolled, is_mode) {
             // The middle takes the most steps, and nearly twice as many for each tap more.
-            true => taps as f64 * (load + reduce * 0.4 * taps as f64),
-            false => f64::from(keys_of(task).passes()) * taps as f64 * (load + 2.0 * reduce),
+            (true, false) => many * (load + reduce * 0.4 * many),
+            (false, false) => f64::from(keys_of(task).passes()) * many * (load + 2.0 * reduce),
+            // A network that sorts, and five instructions to count runs.
+            (true, true) => many * (load + reduce * (5.0 + 0.5 * many.log2().powi(2))),
+            (false, true) => many.min(NUMBERS) * many * (load + 4.0 * reduce),
         };
         task.launch_seconds(task.outputs() / lanes, instructions, 1.0)
     }
@@ -90,8 +102,8 @@ impl Kernel for Config {
                 lanes,
                 buffers.input.vectors(lanes),
                 buffers.output.vectors(lanes),
-                rank_args(task, rank_of(task.problem)?),
-                RankForm::new(task, rank_of(task.problem)?),
+                rank_args(task, wanted(task.problem)?),
+                RankForm::new(task, wanted(task.problem)?),
                 task.elem(),
                 task.accumulator(),
             )
@@ -100,11 +112,23 @@ impl Kernel for Config {
     }
 }
 
-/// The rank of a rank filter; an error for other reductions.
-fn rank_of(problem: Problem<'_>) -> Result<Rank, PlanError> {
+/// Which number of a window is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Wanted {
+    Rank(Rank),
+    /// The most frequent one.
+    Mode,
+}
+
+/// What a problem wants; an error for other reductions.
+fn wanted(problem: Problem<'_>) -> Result<Wanted, PlanError> {
     match problem.reduction {
-        Reduction::Rank(rank) if !problem.gradient => Ok(rank),
-        _ => Err(PlanError::NotApplicable { kernel: NAME, reason: "it only computes ranks" }),
+        Reduction::Rank(rank) if !problem.gradient => Ok(Wanted::Rank(rank)),
+        Reduction::Mode if !problem.gradient => Ok(Wanted::Mode),
+        _ => {
+            let reason = "it only computes ranks and modes";
+            Err(PlanError::NotApplicable { kernel: NAME, reason })
+        }
     }
 }
 
@@ -116,16 +140,17 @@ fn keys_of(task: Task<'_>) -> Keys {
 #[derive(CubeType, CubeLaunch)]
 struct RankArgs {
     problem: ProblemArgs,
-    /// Of `n` numbers, `nth + n · part / whole` precede the wanted one, if there are as many.
+    /// Of `n` numbers, `nth + n · part / whole` precede the one at the rank, if there are as many.
     nth: i32,
     part: u32,
     whole: FastDivmod<u32>,
 }
 
-fn rank_args(task: Task<'_>, rank: Rank) -> RankArgsLaunch {
-    let (nth, part, whole) = match rank {
-        Rank::Nth(k) => (k.min(LIMIT as u32), 0, 1),
-        Rank::Fraction { part, whole } => (0, part, whole),
+fn rank_args(task: Task<'_>, wanted: Wanted) -> RankArgsLaunch {
+    let (nth, part, whole) = match wanted {
+        Wanted::Rank(Rank::Nth(k)) => (k.min(LIMIT as u32), 0, 1),
+        Wanted::Rank(Rank::Fraction { part, whole }) => (0, part, whole),
+        Wanted::Mode => (0, 0, 1),
     };
     RankArgsLaunch::new(problem_args(task), nth as i32, part, whole)
 }
@@ -135,13 +160,32 @@ fn rank_args(task: Task<'_>, rank: Rank) -> RankArgsLaunch {
 struct RankForm {
     window: WindowForm,
     keys: Keys,
-    /// The rank among all taps of a window; 0 if windows are not kept in registers.
-    rank: usize,
+    /// What is wanted. Ranks are run-time values, except where windows are kept in registers.
+    wanted: Wanted,
 }
 
 impl RankForm {
-    fn new(task: Task<'_>, rank: Rank) -> Self {
-        let rank = if task.settings.unrolled { rank.of(task.taps()) } else { 0 };
-        Self { window: WindowForm::new(task), keys: keys_of(task), rank }
+    fn new(task: Task<'_>, wanted: Wanted) -> Self {
+        let wanted = match wanted {
+            Wanted::Rank(rank) if task.settings.unrolled => {
+                Wanted::Rank(Rank::Nth(rank.of(task.taps()) as u32))
+            }
+            Wanted::Rank(_) => Wanted::Rank(Rank::Nth(0)),
+            Wanted::Mode => Wanted::Mode,
+        };
+        Self { window: WindowForm::new(task), keys: keys_of(task), wanted }
+    }
+
+    /// The number of taps of a window, if its loops are unrolled.
+    fn taps(&self) -> usize {
+        self.window.axes.iter().map(|axis| axis.taps.unwrap_or(0) as usize).product()
+    }
+
+    /// The rank among all taps of a window that is kept in registers.
+    fn rank(&self) -> usize {
+        match self.wanted {
+            Wanted::Rank(rank) => rank.of(self.taps().max(1)),
+            Wanted::Mode => 0,
+        }
     }
 }

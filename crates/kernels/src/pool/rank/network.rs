@@ -1,4 +1,4 @@
-//! Selection networks: which pairs of values to compare, so that the value at a rank remains.
+//! Networks of comparisons: which pairs of values to compare, so that the value at a rank remains, or all are sorted.
 //!
 //! ```text
 //! hold some of the n values; repeat:
@@ -6,6 +6,8 @@
 //!     if the largest held value is above more held values than may precede the wanted one:  it is dropped
 //!     otherwise hold one value more
 //! ```
+//!
+//! Sorting is Batcher's merge exchange (Knuth, section 5.2.2, algorithm M).
 //!
 //! A comparison gives the smaller and the larger of two values. Results that nothing uses are left out.
 
@@ -43,6 +45,37 @@ pub(super) fn selection(count: usize, rank: usize) -> Vec<Step> {
         }
     }
     network.used_by(held.pop().unwrap_or(0))
+}
+
+/// The steps that sort values, and the numbers of the sorted ones.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Sorting {
+    pub(super) steps: Vec<Step>,
+    /// The smallest value, the second smallest, and so on.
+    pub(super) order: Vec<usize>,
+}
+
+/// The steps that sort `count` values.
+pub(super) fn sorting(count: usize) -> Sorting {
+    let mut network = Network { count, steps: Vec::new() };
+    let mut held: Vec<usize> = (0..count).collect();
+    let half = count.next_power_of_two() / 2;
+    let mut step = half;
+    while step > 0 {
+        let (mut wide, mut rest, mut distance) = (half, 0, step);
+        loop {
+            for i in (0..count.saturating_sub(distance)).filter(|i| i & step == rest) {
+                network.order(&mut held, i, i + distance);
+            }
+            if wide == step {
+                break;
+            }
+            (distance, rest) = (wide - step, step);
+            wide /= 2;
+        }
+        step /= 2;
+    }
+    Sorting { steps: network.steps, order: held }
 }
 
 struct Network {
@@ -125,6 +158,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn networks_sort_zeros_and_ones() {
+        for count in 1..=12 {
+            let Sorting { steps, order } = sorting(count);
+            for ones in 0..1u32 << count {
+                let mut values: Vec<u32> = (0..count).map(|i| ones >> i & 1).collect();
+                for Step { larger, a, b } in &steps {
+                    let (a, b) = (values[*a], values[*b]);
+                    values.push(if *larger { a.max(b) } else { a.min(b) });
+                }
+                assert!(order.is_sorted_by_key(|&at| values[at]), "{ones:b} of {count}");
+            }
+        }
+        // 19 comparisons of 8 values, and none of one.
+        assert_eq!((sorting(8).steps.len(), sorting(1).steps.len()), (2 * 19, 0));
     }
 
     #[test]

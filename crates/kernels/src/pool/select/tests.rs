@@ -740,6 +740,7 @@ fn any_problem_has_an_estimate() {
         Reduction::Average(Divisor::Valid),
         Reduction::Norm(Exponent::new(2.0)),
         Reduction::Rank(Rank::MEDIAN),
+        Reduction::Mode,
     ];
     for ((batch, channels), (height, width)) in
         samples.into_iter().flat_map(|n| sizes.map(|it| (n, it)))
@@ -914,7 +915,7 @@ fn known_devices_have_plans_within_their_limits() {
     }
 }
 
-/// A rank has one kernel, also by the name of the one that reads every tap, and no gradient; vectors are narrow where a
+/// A rank or a mode has one kernel, also by the name of the one that reads every tap, and no gradient; vectors are narrow where a
 /// unit keeps many taps.
 #[test]
 fn ranks_have_a_kernel_of_their_own() {
@@ -924,13 +925,15 @@ fn ranks_have_a_kernel_of_their_own() {
         for (extent, unrolled) in [(3, true), (5, true), (7, true), (9, false)] {
             let window = Window::new([extent; 2]).stride([1, 1]).padding([1, 1]);
             let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
-            for dtype in [DType::F64, DType::F32, DType::BF16, DType::I32, DType::U8] {
-                let plan = Plan::new(Problem::new(&pooling, median, dtype), device).unwrap();
+            let types = [DType::F64, DType::F32, DType::BF16, DType::I32, DType::U8];
+            let both = |dtype| [(median, dtype), (Reduction::Mode, dtype)];
+            for (reduction, dtype) in types.into_iter().flat_map(both) {
+                let problem = Problem::new(&pooling, reduction, dtype);
+                let plan = Plan::new(problem, device).unwrap();
                 assert_eq!(plan.algorithm(), Algorithm::Rank);
-                assert_eq!(plan.check(Problem::new(&pooling, median, dtype), device), Ok(()));
+                assert_eq!(plan.check(problem, device), Ok(()));
                 assert_eq!(plan.settings.unrolled, unrolled);
-                let named =
-                    Plan::with(Algorithm::Direct, Problem::new(&pooling, median, dtype), device);
+                let named = Plan::with(Algorithm::Direct, problem, device);
                 assert_eq!(named, Ok(plan));
                 let wide = Plan { settings: Settings { unrolled: true, ..plan.settings }, ..plan };
                 let taps = extent * extent;
@@ -938,8 +941,8 @@ fn ranks_have_a_kernel_of_their_own() {
                     true => Ok(()),
                     false => Err(PlanError::Unrolled { taps, limit: 49 }),
                 };
-                assert_eq!(wide.check(Problem::new(&pooling, median, dtype), device), kept);
-                let refused = Plan::new(Problem::new(&pooling, median, dtype).backward(), device);
+                assert_eq!(wide.check(problem, device), kept);
+                let refused = Plan::new(problem.backward(), device);
                 assert!(matches!(refused, Err(PlanError::NotApplicable { kernel: "rank", .. })));
             }
         }
@@ -959,6 +962,11 @@ fn ranks_have_a_kernel_of_their_own() {
     let (taps, limit) = (1 << 20, LIMIT / 3000);
     let refused = Plan::new(Problem::new(&pooling, fraction, DType::F32), &GPU);
     assert_eq!(refused, Err(PlanError::TooManyTaps { taps, limit }));
+    // A mode may take a pass over the window for each of its numbers.
+    let mode = |dtype| Plan::new(Problem::new(&pooling, Reduction::Mode, dtype), &GPU).map(drop);
+    assert_eq!(mode(DType::U8), Ok(()));
+    let limit = LIMIT.isqrt();
+    assert_eq!(mode(DType::I32), Err(PlanError::TooManyTaps { taps, limit }));
     let part = Reduction::Rank(Rank::Fraction { part: 3, whole: 2 });
     assert!(matches!(
         Plan::new(Problem::new(&pooling, part, DType::F32), &GPU),

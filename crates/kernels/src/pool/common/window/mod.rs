@@ -169,7 +169,7 @@ impl Fold {
             Reduction::Average(Divisor::Padded) => Self::AveragePadded,
             Reduction::Average(Divisor::Valid) => Self::AverageValid,
             Reduction::Average(Divisor::Fixed(_) | Divisor::Truncated(_)) => Self::AverageFixed,
-            Reduction::Norm(_) | Reduction::Rank(_) => Self::Own,
+            Reduction::Norm(_) | Reduction::Rank(_) | Reduction::Mode => Self::Own,
         }
     }
 }
