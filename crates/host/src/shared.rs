@@ -75,10 +75,29 @@ impl<'a, T: Copy> Shared<'a, T> {
 /// `write` writes every element.
 pub(crate) unsafe fn written<T: Copy>(len: usize, write: impl FnOnce(Shared<'_, T>)) -> Vec<T> {
     let mut list = Vec::with_capacity(len);
-    write(Shared::new(&mut list.spare_capacity_mut()[..len]));
+    let memory = &mut list.spare_capacity_mut()[..len];
+    in_large_pages(memory);
+    write(Shared::new(memory));
     // SAFETY: the caller guarantees that every element was written.
     unsafe { list.set_len(len) };
     list
+}
+
+/// Asks for large pages, as the first write to a small one may take longer than a pooling.
+fn in_large_pages<T>(memory: &mut [MaybeUninit<T>]) {
+    /// The bytes from which that is worth a call.
+    #[cfg(target_os = "linux")]
+    const LEAST: usize = 1 << 22;
+    #[cfg(target_os = "linux")]
+    if size_of_val(memory) >= LEAST {
+        // Advice is about whole pages; 64 KiB are some of any size.
+        let range = memory.as_mut_ptr_range();
+        let start = (range.start as usize).next_multiple_of(1 << 16);
+        // SAFETY: advice about memory of our own does not change it; what is not possible is not done.
+        unsafe { libc::madvise(start as *mut _, range.end as usize - start, libc::MADV_HUGEPAGE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = memory;
 }
 
 /// Runs tasks on all cores, or on this thread if `is_small`. Each gets the scratch memory of its thread, `len`

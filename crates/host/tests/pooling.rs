@@ -138,7 +138,18 @@ proptest! {
         sums::<f32>(&pooling, by, seed)?;
         sums::<f64>(&pooling, by, seed)?;
         sums::<bf16>(&pooling, by, seed)?;
+    }
+
+    #[test]
+    fn sums_of_integers_are_exact(
+        pooling in poolings(),
+        by in prop_oneof![divisors(), (1..9u32).prop_map(Divisor::Truncated)],
+        seed in any::<u64>(),
+    ) {
+        integer_sums::<i32>(&pooling, by, seed)?;
         integer_sums::<i16>(&pooling, by, seed)?;
+        integer_sums::<u16>(&pooling, by, seed)?;
+        integer_sums::<i8>(&pooling, by, seed)?;
         integer_sums::<u8>(&pooling, by, seed)?;
     }
 
@@ -220,6 +231,36 @@ fn large_problems_are_the_reference_on_any_number_of_threads() {
             let expected = backward::average_backward_totals(&pooling, Divisor::Valid, &y);
             close(&of_averages, &expected).unwrap();
         }
+    }
+}
+
+/// Sums of 31 bits, and sums that have more.
+#[test]
+fn sums_of_the_largest_integers_are_exact() {
+    fn whole<T: Poolable + PartialEq>(space: [usize; 2], window: [usize; 2], x: T) {
+        let shape = Shape::new(1, 1, Extents::from(space)).unwrap();
+        let pooling = Pooling::new(shape, &Window::new(window), Layout::ChannelsFirst).unwrap();
+        let taps = pooling.grid().taps() as u32;
+        let (x, y) = (vec![x; shape.elements()], vec![x; pooling.output().elements()]);
+        for algorithm in ALGORITHMS {
+            for divisor in [Divisor::Padded, Divisor::Fixed(taps), Divisor::Truncated(taps)] {
+                assert!(pool::average(algorithm, &pooling, divisor, &x) == y, "{pooling:?}");
+            }
+        }
+    }
+    let long = [([1, 1400], [1, 1001]), ([1400, 1], [1001, 1])];
+    let limit =
+        [([1, 33_000], [1, 32_767]), ([1, 33_000], [1, 32_768]), ([33_000, 1], [32_767, 1])];
+    let wide = [([190, 200], [181, 181]), ([190, 200], [182, 181]), ([300, 310], [257, 256])];
+    for (space, window) in long.into_iter().chain(limit).chain(wide) {
+        for x in [u16::MAX, u16::MAX - 1, 1] {
+            whole(space, window, x);
+        }
+        for x in [i16::MIN, i16::MAX, -1] {
+            whole(space, window, x);
+        }
+        whole(space, window, u8::MAX);
+        whole(space, window, i8::MIN);
     }
 }
 

@@ -25,9 +25,6 @@ const TASK: usize = 1 << 15;
 /// The most items that a thread may need; beyond, the reference runs.
 const MOST: usize = 1 << 23;
 
-/// The quotients that are computed at once.
-const CHUNK: usize = 256;
-
 /// The gradient of an average.
 pub(super) fn average_backward<T: Poolable>(
     cut: &Cut,
@@ -152,17 +149,10 @@ impl<T: Poolable> Spread<'_, T> {
 }
 
 fn add_quotients<T: Poolable>(to: &mut [f64], dy: &[T], divisor: f64) {
-    let mut terms = [0.0; CHUNK];
-    for (to, dy) in to.chunks_mut(CHUNK).zip(dy.chunks(CHUNK)) {
-        let terms = &mut terms[..to.len()];
-        in_vectors(
-            #[inline(always)]
-            || {
-                T::widen(dy, terms);
-                to.iter_mut().zip(terms).for_each(|(to, term)| *to += *term / divisor);
-            },
-        );
-    }
+    in_vectors(
+        #[inline(always)]
+        || T::widen(dy, to, |to, term| to + term / divisor),
+    );
 }
 
 /// Adds each pixel of `from` to the pixels of `to` that its window reads.

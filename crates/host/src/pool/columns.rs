@@ -3,13 +3,13 @@
 //! ```text
 //! direct     y[i] = x[i] ⋅ x[i + d] ⋅ x[i + 2d] ⋅ …       all pixels at once, or each window by itself
 //! sliding    runs[2m][i]     = runs[m][i] ⋅ runs[m][i + m·d]
-//!            runs[m + 1][i]  = runs[m][i] ⋅ x[i + m·d]
+//!            runs[2m + 1][i] = runs[m][i] ⋅ runs[m][i + m·d] ⋅ x[i + 2m·d]
 //!            runs[k][i]      = runs[m][i] ⋅ runs[m][i + (k − m)·d]      for maxima, where runs may overlap
 //! ```
 
 use windowpane_geometry::AXES;
 
-use super::item::{Item, join, join_both, join_shifted, join_windows, reduce, take};
+use super::item::{Item, join, join_both, join_shifted, join_three, join_windows, reduce, take};
 use super::line::Line;
 use super::sweep::{Part, Sweep};
 
@@ -123,8 +123,11 @@ fn shift<'a, I: Item>(kernel: usize, step: usize, x: &'a [I], y: &'a mut [I]) ->
         return x;
     }
     let y = &mut y[..x.len()];
-    join_shifted(y, x, step);
-    for tap in 2..kernel {
+    match kernel {
+        2 => join_shifted(y, x, step),
+        _ => join_three(y, x, &x[step..], &x[2 * step..]),
+    }
+    for tap in 3..kernel {
         join(y, &x[tap * step..]);
     }
     y
@@ -142,9 +145,10 @@ fn double<'a, I: Item>(
         return x;
     }
     let (mut runs, mut next) = (&mut a[..x.len()], &mut b[..x.len()]);
-    join_shifted(runs, x, step);
-    let mut length = 2;
+    let mut length = 1;
     if I::IS_IDEMPOTENT {
+        join_shifted(runs, x, step);
+        length = 2;
         while length < kernel {
             let by = length.min(kernel - length);
             join_shifted(next, runs, by * step);
@@ -153,19 +157,18 @@ fn double<'a, I: Item>(
         }
         return runs;
     }
-    // The binary digits of the kernel from the top; the first gives runs of 1, and the second doubles those.
-    let top = kernel.ilog2();
-    for digit in (0..top).rev() {
-        if digit + 1 < top {
-            join_shifted(next, runs, length * step);
-            core::mem::swap(&mut runs, &mut next);
-            length *= 2;
-        }
+    // The binary digits of the kernel behind its first one.
+    for digit in (0..kernel.ilog2()).rev() {
+        let from = if length == 1 { x } else { &*runs };
+        let second = &from[length * step..];
+        length *= 2;
         if kernel >> digit & 1 == 1 {
-            join_both(next, runs, &x[length * step..]);
-            core::mem::swap(&mut runs, &mut next);
+            join_three(next, from, second, &x[length * step..]);
             length += 1;
+        } else {
+            join_both(next, from, second);
         }
+        core::mem::swap(&mut runs, &mut next);
     }
     runs
 }

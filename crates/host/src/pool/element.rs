@@ -8,7 +8,7 @@
 //!   high bits   the key, the same for both zeros, and one key for all NaN
 //!   low bits    the index, inverted unless it is NaN, so that the first of equal numbers and the last NaN are largest
 //!   ```
-//! * Sums are computed in `f64`.
+//! * Sums are computed in `f64`, those of integers of up to 16 bits in `i32` if they fit.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -34,12 +34,31 @@ pub trait Poolable: Ranked<Key: Item> + Loops {
     /// The element, with +0 for both zeros, and the index; of an empty window, anything.
     fn unpack(packed: Self::Packed) -> (Self, u32);
 
-    /// Converts a slice to `f64`, exactly.
-    fn widen(from: &[Self], to: &mut [f64]);
+    /// Converts elements to `f64`, exactly, and writes what `join` makes of those that are there and them.
+    fn widen(from: &[Self], to: &mut [f64], join: impl Fn(f64, f64) -> f64);
 
-    /// Converts a slice from `f64`, rounding once.
-    fn narrow(from: &[f64], to: &mut [Self]);
+    /// Converts what `map` makes of numbers, rounding once.
+    fn narrow(from: &[f64], to: &mut [Self], map: impl Fn(f64) -> f64);
 }
+
+/// An integer of up to 16 bits.
+pub(super) trait Narrow: Poolable + Into<i32> {
+    /// The nearest number of this type.
+    fn clamped(number: i32) -> Self;
+}
+
+macro_rules! narrow {
+    ($($type:ty),*) => {$(
+        impl Narrow for $type {
+            #[inline(always)]
+            fn clamped(number: i32) -> Self {
+                number.clamp(Self::MIN.into(), Self::MAX.into()) as Self
+            }
+        }
+    )*};
+}
+
+narrow!(i16, u16, i8, u8);
 
 macro_rules! packed {
     ($packed:ty, $is_float:expr) => {
@@ -74,13 +93,13 @@ macro_rules! plain {
             packed!($packed, $is_float);
 
             #[inline(always)]
-            fn widen(from: &[Self], to: &mut [f64]) {
-                to.iter_mut().zip(from).for_each(|(to, from)| *to = f64::from(*from));
+            fn widen(from: &[Self], to: &mut [f64], join: impl Fn(f64, f64) -> f64) {
+                to.iter_mut().zip(from).for_each(|(to, from)| *to = join(*to, f64::from(*from)));
             }
 
             #[inline(always)]
-            fn narrow(from: &[f64], to: &mut [Self]) {
-                to.iter_mut().zip(from).for_each(|(to, from)| *to = Self::from_f64(*from));
+            fn narrow(from: &[f64], to: &mut [Self], map: impl Fn(f64) -> f64) {
+                to.iter_mut().zip(from).for_each(|(to, from)| *to = Self::from_f64(map(*from)));
             }
         }
     )*};
@@ -95,21 +114,22 @@ macro_rules! half {
             packed!(i64, true);
 
             #[inline(always)]
-            fn widen(from: &[Self], to: &mut [f64]) {
+            fn widen(from: &[Self], to: &mut [f64], join: impl Fn(f64, f64) -> f64) {
                 let mut numbers = [0.0f32; CHUNK];
                 for (from, to) in from.chunks(CHUNK).zip(to.chunks_mut(CHUNK)) {
                     let numbers = &mut numbers[..from.len()];
                     from.convert_to_f32_slice(numbers);
-                    to.iter_mut().zip(numbers).for_each(|(to, from)| *to = f64::from(*from));
+                    let pairs = to.iter_mut().zip(numbers);
+                    pairs.for_each(|(to, from)| *to = join(*to, f64::from(*from)));
                 }
             }
 
             #[inline(always)]
-            fn narrow(from: &[f64], to: &mut [Self]) {
+            fn narrow(from: &[f64], to: &mut [Self], map: impl Fn(f64) -> f64) {
                 let mut numbers = [0.0f32; CHUNK];
                 for (from, to) in from.chunks(CHUNK).zip(to.chunks_mut(CHUNK)) {
                     let numbers = &mut numbers[..from.len()];
-                    numbers.iter_mut().zip(from).for_each(|(to, from)| *to = to_odd(*from));
+                    numbers.iter_mut().zip(from).for_each(|(to, from)| *to = to_odd(map(*from)));
                     to.convert_from_f32_slice(numbers);
                 }
             }
@@ -139,18 +159,10 @@ fn to_odd(value: f64) -> f32 {
     if exact == value || value.is_nan() { nearest } else { odd }
 }
 
-/// [`Poolable::widen`] in vectors.
-pub(super) fn widen<T: Poolable>(from: &[T], to: &mut [f64]) {
-    in_vectors(
-        #[inline(always)]
-        || T::widen(from, to),
-    );
-}
-
-/// [`Poolable::narrow`] in vectors.
+/// Converts a slice from `f64`, rounding once.
 pub(super) fn narrow<T: Poolable>(from: &[f64], to: &mut [T]) {
     in_vectors(
         #[inline(always)]
-        || T::narrow(from, to),
+        || T::narrow(from, to, |number| number),
     );
 }

@@ -10,8 +10,16 @@ pub(crate) trait Item: Copy + Default + PartialEq + Send + Sync + 'static {
     /// Whether an item combined with itself is the same.
     const IS_IDEMPOTENT: bool;
 
+    /// Whether [`leave`](Self::leave) undoes [`join`](Self::join).
+    const CAN_LEAVE: bool = false;
+
     /// Combines two items; their order only matters for rounding.
     fn join(self, other: Self) -> Self;
+
+    /// What was combined, without the other item.
+    fn leave(self, _other: Self) -> Self {
+        unreachable!("{} cannot be undone", core::any::type_name::<Self>())
+    }
 }
 
 macro_rules! maxima {
@@ -41,6 +49,27 @@ impl Item for f64 {
     }
 }
 
+/// Sums of integers of up to 16 bits, if they fit.
+#[derive(Clone, Copy, Default, PartialEq)]
+pub(crate) struct Whole(pub(crate) i32);
+
+impl Item for Whole {
+    const EMPTY: Self = Self(0);
+    const IS_IDEMPOTENT: bool = false;
+    const CAN_LEAVE: bool = true;
+
+    // A sum may wrap while it has one term too many.
+    #[inline(always)]
+    fn join(self, other: Self) -> Self {
+        Self(self.0.wrapping_add(other.0))
+    }
+
+    #[inline(always)]
+    fn leave(self, other: Self) -> Self {
+        Self(self.0.wrapping_sub(other.0))
+    }
+}
+
 /// Runs a loop with the processor's widest vectors.
 #[inline(always)]
 pub(super) fn in_vectors(work: impl FnOnce()) {
@@ -52,6 +81,17 @@ pub(super) fn join<I: Item>(to: &mut [I], from: &[I]) {
     in_vectors(
         #[inline(always)]
         || to.iter_mut().zip(from).for_each(|(to, from)| *to = to.join(*from)),
+    );
+}
+
+/// `to[i] = a[i] ⋅ b[i] ⋅ c[i]`, as far as all go.
+pub(super) fn join_three<I: Item>(to: &mut [I], a: &[I], b: &[I], c: &[I]) {
+    in_vectors(
+        #[inline(always)]
+        || {
+            let parts = a.iter().zip(b).zip(c);
+            to.iter_mut().zip(parts).for_each(|(to, ((a, b), c))| *to = a.join(*b).join(*c));
+        },
     );
 }
 

@@ -2,11 +2,13 @@
 
 use half::{bf16, f16};
 use windowpane_geometry::{Divisor, Extremum, IndexBase, Pooling};
+use windowpane_reference::pool::Algorithm;
 use windowpane_reference::pool::backward::IndexOutOfRange;
 
 use super::backward::{Cut, average_backward};
-use super::element::Poolable;
+use super::element::{Narrow, Poolable};
 use super::field::Field;
+use super::item::Whole;
 use super::scatter::max_backward;
 use super::sink::{Divisors, Quotients, Values, Winners};
 use super::source::{Keys, Packed, Power, Terms};
@@ -26,6 +28,9 @@ pub(super) trait Loops: Sized {
         base: IndexBase,
         x: &[Self],
     ) -> (Vec<Self>, Vec<i32>);
+
+    /// The cut of a sum, for the items that its loops compute with.
+    fn cut(algorithm: Algorithm, pooling: &Pooling) -> Option<Sweep>;
 
     /// The sum of each window, divided, or its norm.
     fn sum(
@@ -49,7 +54,7 @@ pub(super) trait Loops: Sized {
 }
 
 macro_rules! loops {
-    ($($type:ty),*) => {$(
+    ($sums:ident: $($type:ty),*) => {$(
         impl Loops for $type {
             fn extremum(sweep: &Sweep, pooling: &Pooling, of: Extremum, x: &[Self]) -> Vec<Self> {
                 match of {
@@ -71,6 +76,10 @@ macro_rules! loops {
                 }
             }
 
+            fn cut(algorithm: Algorithm, pooling: &Pooling) -> Option<Sweep> {
+                $sums::cut::<Self>(algorithm, pooling)
+            }
+
             fn sum(
                 sweep: &Sweep,
                 pooling: &Pooling,
@@ -78,7 +87,7 @@ macro_rules! loops {
                 power: Power,
                 x: &[Self],
             ) -> Vec<Self> {
-                sums(sweep, pooling, divisor, power, x)
+                $sums::sums(sweep, pooling, divisor, power, x)
             }
 
             fn average_backward(
@@ -102,7 +111,8 @@ macro_rules! loops {
     )*};
 }
 
-loops!(f64, f32, f16, bf16, i32, i16, u16, i8, u8);
+loops!(in_f64: f64, f32, f16, bf16, i32);
+loops!(whole: i16, u16, i8, u8);
 
 fn values<T: Poolable, const MIN: bool>(sweep: &Sweep, pooling: &Pooling, x: &[T]) -> Vec<T> {
     let field = Field::of(pooling);
@@ -135,19 +145,63 @@ fn winners<T: Poolable, const MIN: bool>(
     (y, indices)
 }
 
-fn sums<T: Poolable>(
-    sweep: &Sweep,
+/// Sums in `f64`.
+mod in_f64 {
+    use super::*;
+
+    pub(super) fn cut<T>(algorithm: Algorithm, pooling: &Pooling) -> Option<Sweep> {
+        Sweep::new::<f64>(&Field::of(pooling), algorithm)
+    }
+
+    pub(super) fn sums<T: Poolable>(
+        sweep: &Sweep,
+        pooling: &Pooling,
+        divisor: Divisor,
+        power: Power,
+        x: &[T],
+    ) -> Vec<T> {
+        quotients(pooling, divisor, power, |y| sweep.run::<f64>(&Terms { x, power }, y))
+    }
+}
+
+/// Sums of integers in `i32`, or in `f64` if they may not fit. Both are exact.
+mod whole {
+    use super::*;
+
+    pub(super) fn cut<T: Narrow>(algorithm: Algorithm, pooling: &Pooling) -> Option<Sweep> {
+        let largest = 1 << (8 * size_of::<T>());
+        let taps = pooling.grid().axes().iter().map(|axis| axis.kernel());
+        match taps.fold(largest, usize::saturating_mul) <= i32::MAX as usize {
+            true => Sweep::new::<Whole>(&Field::of(pooling), algorithm),
+            false => in_f64::cut::<T>(algorithm, pooling),
+        }
+    }
+
+    pub(super) fn sums<T: Narrow>(
+        sweep: &Sweep,
+        pooling: &Pooling,
+        divisor: Divisor,
+        power: Power,
+        x: &[T],
+    ) -> Vec<T> {
+        if !sweep.can_leave {
+            return in_f64::sums(sweep, pooling, divisor, power, x);
+        }
+        quotients(pooling, divisor, power, |y| sweep.run::<Whole>(&Terms { x, power }, y))
+    }
+}
+
+/// What is divided, or roots of it, from what writes it.
+fn quotients<T: Poolable>(
     pooling: &Pooling,
     divisor: Divisor,
     power: Power,
-    x: &[T],
+    write: impl FnOnce(&Quotients<'_, T>),
 ) -> Vec<T> {
     let field = Field::of(pooling);
     let divisors = Divisors::new(field.grid, divisor);
     // SAFETY: a sweep writes every result.
     unsafe {
-        written(pooling.output().elements(), |y| {
-            sweep.run(&Terms { x, power }, &Quotients { field, divisors, power, y });
-        })
+        written(pooling.output().elements(), |y| write(&Quotients { field, divisors, power, y }))
     }
 }

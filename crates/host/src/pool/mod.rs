@@ -3,8 +3,8 @@
 //!
 //! Windows are combined one axis after the other, in vectors: rows of the input first (`rows.rs`), then neighbouring
 //! pixels of the combined rows (`columns.rs`). With large windows, neighbouring ones share partial results. The loops
-//! compute with items in place of elements (`element.rs`): integers with the order of the numbers for maxima, `f64` for
-//! sums. `source.rs` reads them, `sink.rs` writes results, and `sweep.rs` cuts the work into tasks.
+//! compute with items in place of elements (`element.rs`): integers with the order of the numbers for maxima, `f64` or
+//! `i32` for sums. `source.rs` reads them, `sink.rs` writes results, and `sweep.rs` cuts the work into tasks.
 //!
 //! The reference runs where a thread would need more than 64 MiB, for norms other than those of `p = 1` and `p = 2`,
 //! and for the norm of `p = 2` of `f64`, whose squares may overflow.
@@ -31,6 +31,7 @@ use windowpane_reference::pool::{self as reference, Algorithm, lp};
 
 use crate::check_length;
 use field::Field;
+use item::Item;
 use source::Power;
 use sweep::Sweep;
 
@@ -99,7 +100,7 @@ pub fn average<T: Poolable>(
     x: &[T],
 ) -> Vec<T> {
     check_length("the input", x.len(), pooling.input().elements());
-    match cut::<f64>(algorithm, pooling) {
+    match T::cut(algorithm, pooling) {
         None => match slower(algorithm, pooling) {
             Algorithm::Sliding => reference::prefix::average(pooling, divisor, x),
             _ => reference::direct::average(pooling, divisor, x),
@@ -150,8 +151,8 @@ pub fn max_backward<T: Poolable>(
 }
 
 /// The cut of a problem, unless a thread would need too much memory.
-fn cut<I>(algorithm: Algorithm, pooling: &Pooling) -> Option<Sweep> {
-    Sweep::new(&Field::of(pooling), algorithm, size_of::<I>())
+fn cut<I: Item>(algorithm: Algorithm, pooling: &Pooling) -> Option<Sweep> {
+    Sweep::new::<I>(&Field::of(pooling), algorithm)
 }
 
 /// The algorithm of the reference in place of one of these functions.
@@ -170,11 +171,11 @@ pub fn bytes<T: Poolable>(pooled: Pooled, algorithm: Algorithm, pooling: &Poolin
     let (x, y) = (of(inputs, size_of::<T>()), of(outputs, size_of::<T>()));
     let parts = match pooled {
         Pooled::Max { indices: false } => {
-            scratch::<T::Key>(algorithm, pooling).map(|scratch| [y, scratch, 0])
+            scratch(cut::<T::Key>(algorithm, pooling)).map(|scratch| [y, scratch, 0])
         }
-        Pooled::Max { indices: true } => scratch::<T::Packed>(algorithm, pooling)
+        Pooled::Max { indices: true } => scratch(cut::<T::Packed>(algorithm, pooling))
             .map(|scratch| [y, scratch, of(outputs, size_of::<i32>())]),
-        Pooled::Average => scratch::<f64>(algorithm, pooling).map(|scratch| [y, scratch, 0]),
+        Pooled::Average => scratch(T::cut(algorithm, pooling)).map(|scratch| [y, scratch, 0]),
         Pooled::AverageBackward => backward::scratch(pooling).map(|scratch| [x, scratch, 0]),
         Pooled::MaxBackward => Some([x, scatter::scratch(pooling), 0]),
         _ => None,
@@ -188,14 +189,13 @@ pub fn bytes<T: Poolable>(pooled: Pooled, algorithm: Algorithm, pooling: &Poolin
 /// The most bytes that [`norm`] allocates at any time, including its result.
 pub fn norm_bytes<T: Poolable>(pooling: &Pooling, p: Exponent) -> usize {
     let y = pooling.output().elements().saturating_mul(size_of::<T>());
-    match power_of::<T>(p).and_then(|_| scratch::<f64>(Algorithm::Direct, pooling)) {
+    match power_of::<T>(p).and_then(|_| scratch(cut::<f64>(Algorithm::Direct, pooling))) {
         Some(scratch) => y.saturating_add(scratch).saturating_add(ROOM),
         None => memory::pooling::<T>(Pooled::Norm, Algorithm::Direct, pooling),
     }
 }
 
 /// The bytes that all threads need, unless the reference runs.
-fn scratch<I>(algorithm: Algorithm, pooling: &Pooling) -> Option<usize> {
-    let each = cut::<I>(algorithm, pooling)?.scratch().saturating_mul(size_of::<I>());
-    Some(each.saturating_mul(rayon::current_num_threads()))
+fn scratch(sweep: Option<Sweep>) -> Option<usize> {
+    Some(sweep?.bytes().saturating_mul(rayon::current_num_threads()))
 }

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Nothing is subtracted, so a sum only has the terms of its own window, and blocks have fixed places, so results do
-//! not depend on how the rows are cut into tasks.
+//! not depend on how the rows are cut into tasks. Exact sums of integers need no suffixes: the rows that a window has
+//! and the one before had not are added, and those that it lacks subtracted.
 
 use windowpane_geometry::AXES;
 
@@ -31,7 +32,8 @@ pub(super) struct Rows<'a, I> {
     len: usize,
     /// Which block the suffixes are of.
     block: Option<i64>,
-    /// The rows below this one are in the prefix.
+    /// The rows from the first to below the second one are in the prefix.
+    first: i64,
     next: i64,
     prefix: &'a mut [I],
     suffixes: &'a mut [I],
@@ -57,6 +59,7 @@ impl<'a, I: Item> Rows<'a, I> {
             before,
             len,
             block: None,
+            first: 0,
             next: 0,
             prefix,
             suffixes,
@@ -73,8 +76,10 @@ impl<'a, I: Item> Rows<'a, I> {
         if self.len == 0 || depth.taps(self.d).count == 0 {
             return inside.fill(I::EMPTY);
         }
-        if self.sweep.slides[0] {
-            return self.slide(o, inside);
+        match self.sweep.slides[0] {
+            true if I::CAN_LEAVE => return self.exchange(o, inside),
+            true => return self.slide(o, inside),
+            false => {}
         }
         let taps = height.taps(o);
         if taps.count == 0 {
@@ -87,17 +92,45 @@ impl<'a, I: Item> Rows<'a, I> {
 
     /// Writes the row `h` of every plane that the windows read, combined, or combines it with what is there.
     fn read(&self, h: usize, joins: bool, to: &mut [I]) {
-        let [depth, height, width] = &self.sweep.lines;
-        let taps = depth.taps(self.d);
-        for (i, d) in taps.iter().enumerate() {
-            let row = (self.outer * depth.input() + d) * height.input() + h;
-            let at = (row * width.input() + self.inside[0]) * self.sweep.lanes;
+        for (i, at) in self.places(h).enumerate() {
             if joins || i > 0 {
                 self.source.join(at, to);
             } else {
                 self.source.load(at, to);
             }
         }
+    }
+
+    /// Where the row `h` of every plane that the windows read begins.
+    fn places(&self, h: usize) -> impl Iterator<Item = usize> {
+        let [depth, height, width] = self.sweep.lines;
+        let (outer, first, lanes) = (self.outer, self.inside[0], self.sweep.lanes);
+        depth.taps(self.d).iter().map(move |d| {
+            let row = (outer * depth.input() + d) * height.input() + h;
+            (row * width.input() + first) * lanes
+        })
+    }
+
+    /// Writes the combined rows of a row of windows, from those of the one before.
+    fn exchange(&mut self, o: usize, to: &mut [I]) {
+        let height = &self.sweep.lines[AXES - 2];
+        let range = [height.start(o), height.start(o) + height.kernel() as i64];
+        let [first, last] = range.map(|h| h.clamp(0, height.input() as i64));
+        let prefix = core::mem::take(&mut self.prefix);
+        let sum = &mut prefix[..self.len];
+        if first >= self.next {
+            sum.fill(I::EMPTY);
+            (self.first, self.next) = (first, first);
+        }
+        for h in self.next..last {
+            self.read(h as usize, true, sum);
+        }
+        for h in self.first..first {
+            self.places(h as usize).for_each(|at| self.source.leave(at, sum));
+        }
+        (self.first, self.next) = (first, last);
+        to.copy_from_slice(sum);
+        self.prefix = prefix;
     }
 
     fn slide(&mut self, o: usize, to: &mut [I]) {
@@ -154,6 +187,10 @@ impl<'a, I: Item> Rows<'a, I> {
 /// The items that a task needs: a prefix, and the suffixes of a block.
 pub(super) fn scratch(sweep: &Sweep) -> usize {
     let height = &sweep.lines[AXES - 2];
-    let kept = if sweep.slides[0] { height.kernel().min(height.input()) + 1 } else { 0 };
+    let kept = match sweep.slides[0] {
+        true if sweep.can_leave => 1,
+        true => height.kernel().min(height.input()) + 1,
+        false => 0,
+    };
     kept.saturating_mul(sweep.span).saturating_mul(sweep.lanes)
 }

@@ -104,7 +104,7 @@ impl<T: Poolable> Scatter<'_, T> {
             let mut lane = 0;
             for (dy, indices) in chunks {
                 let terms = &mut terms[..dy.len()];
-                T::widen(dy, terms);
+                T::widen(dy, terms, |_, term| term);
                 for (term, index) in terms.iter().zip(indices) {
                     // A negative index, or one below the base, is behind every plane.
                     let steps = (i64::from(*index) as u64).wrapping_sub(bases[lane]);

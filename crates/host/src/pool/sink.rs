@@ -4,9 +4,9 @@ use core::ops::Range;
 
 use windowpane_geometry::{AXES, Divisor, Grid, Strides};
 
-use super::element::Poolable;
+use super::element::{Narrow, Poolable};
 use super::field::Field;
-use super::item::{Item, in_vectors};
+use super::item::{Item, Whole, in_vectors};
 use super::source::{Power, turned};
 use crate::shared::Shared;
 
@@ -116,11 +116,16 @@ pub(super) struct Quotients<'a, T> {
     pub(super) y: Shared<'a, T>,
 }
 
-/// The sums that are divided at once.
-const CHUNK: usize = 256;
-
-impl<T: Poolable> Sink<f64> for Quotients<'_, T> {
-    fn store(&self, outer: usize, o: [usize; AXES], from: &[f64]) {
+impl<T: Poolable> Quotients<'_, T> {
+    /// Passes sums, their divisor and the place of the results on, for neighbouring windows with the same divisor.
+    #[inline(always)]
+    fn each<I>(
+        &self,
+        outer: usize,
+        o: [usize; AXES],
+        from: &[I],
+        finish: impl Fn(&[I], f64, &mut [T]),
+    ) {
         let lanes = self.field.lanes;
         // SAFETY: nobody else writes these results.
         let mut y = unsafe { self.y.slice(self.field.output_at(outer, o), from.len()) };
@@ -131,29 +136,63 @@ impl<T: Poolable> Sink<f64> for Quotients<'_, T> {
             let (part, rest) = from.split_at(items);
             let (to, others) = y.split_at_mut(items);
             let divisor = self.divisors.of([d, h, w]);
-            let parts = part.chunks(CHUNK).zip(to.chunks_mut(CHUNK));
-            let truncates = self.divisors.divisor.truncates() && T::ROUNDOFF == 0.0;
-            parts.for_each(|(sums, y)| finish(sums, divisor, self.power, truncates, y));
+            finish(part, divisor, to);
             (from, y, w) = (rest, others, end);
         }
     }
 }
 
-/// Stores quotients, which are truncated if asked, or the roots of sums.
-fn finish<T: Poolable>(sums: &[f64], divisor: f64, power: Power, truncates: bool, y: &mut [T]) {
-    let mut numbers = [0.0; CHUNK];
-    let numbers = &mut numbers[..sums.len()];
+impl<T: Poolable> Sink<f64> for Quotients<'_, T> {
+    fn store(&self, outer: usize, o: [usize; AXES], from: &[f64]) {
+        let truncates = self.divisors.divisor.truncates() && T::ROUNDOFF == 0.0;
+        let finish = |sums: &[f64], by, y: &mut [T]| finish(sums, by, self.power, truncates, y);
+        self.each(outer, o, from, finish);
+    }
+}
+
+impl<T: Narrow> Sink<Whole> for Quotients<'_, T> {
+    fn store(&self, outer: usize, o: [usize; AXES], from: &[Whole]) {
+        let truncates = self.divisors.divisor.truncates();
+        self.each(outer, o, from, |sums, divisor, y| divide(sums, divisor, truncates, y));
+    }
+}
+
+/// Stores quotients, rounded to the nearest integer, ties to even, or truncated.
+///
+/// A product with the reciprocal of the divisor `d` has an error of less than 2⁻²⁰/d, as a sum `s` has at most 31 bits.
+/// That is exact where no tie and no integer is near: all other quotients are 1/2d away from ties, and (s ± ½)/d, which
+/// has the integer part of s/d, is as far from integers. An even divisor has ties, and is divided by unless it is a
+/// power of two, whose reciprocal is exact.
+fn divide<T: Narrow>(sums: &[Whole], divisor: f64, truncates: bool, y: &mut [T]) {
+    // The last bit of a number of this size is 1, so that adding rounds to an integer, ties to even.
+    const ROUNDS: f64 = (3u64 << 51) as f64;
+    let rounded = |number: f64| T::clamped((number + ROUNDS).to_bits() as i32);
+    let quotients = sums.iter().zip(y);
+    let (reciprocal, number) = (1.0 / divisor, divisor as u64);
     in_vectors(
         #[inline(always)]
-        || {
-            match power {
-                Power::Two => numbers.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum.sqrt()),
-                _ => numbers.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum / divisor),
-            }
-            if truncates {
-                numbers.iter_mut().for_each(|number| *number = number.trunc());
-            }
-            T::narrow(numbers, y);
+        || match number % 2 == 1 || number.is_power_of_two() {
+            _ if truncates => quotients.for_each(|(sum, y)| {
+                let half = 0.5f64.copysign(sum.0.into());
+                *y = rounded((f64::from(sum.0) + half) * reciprocal - half);
+            }),
+            true => quotients.for_each(|(sum, y)| *y = rounded(f64::from(sum.0) * reciprocal)),
+            false => quotients.for_each(|(sum, y)| *y = rounded(f64::from(sum.0) / divisor)),
+        },
+    );
+}
+
+/// Stores quotients, which are truncated if asked, or the roots of sums.
+fn finish<T: Poolable>(sums: &[f64], divisor: f64, power: Power, truncates: bool, y: &mut [T]) {
+    let reciprocal = 1.0 / divisor;
+    in_vectors(
+        #[inline(always)]
+        || match power {
+            Power::Two => T::narrow(sums, y, f64::sqrt),
+            _ if truncates => T::narrow(sums, y, |sum| (sum / divisor).trunc()),
+            // A power of two has an exact reciprocal.
+            _ if (divisor as u64).is_power_of_two() => T::narrow(sums, y, |sum| sum * reciprocal),
+            _ => T::narrow(sums, y, |sum| sum / divisor),
         },
     );
 }
@@ -193,5 +232,59 @@ impl<'a> Divisors<'a> {
     /// The end of the windows from `w` on along the last axis that have the same divisor.
     pub(super) fn end(&self, w: usize) -> usize {
         if self.alike.contains(&w) { self.alike.end } else { w + 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The integer that a quotient becomes.
+    fn quotient(sum: i64, divisor: i64, truncates: bool) -> i64 {
+        if truncates {
+            return sum / divisor;
+        }
+        let (floor, twice) = (sum.div_euclid(divisor), 2 * sum.rem_euclid(divisor));
+        let is_up = twice > divisor || (twice == divisor && floor % 2 != 0);
+        floor + i64::from(is_up)
+    }
+
+    fn check<T: Narrow>(sums: &[i32], divisor: i64) {
+        let items: Vec<_> = sums.iter().map(|sum| Whole(*sum)).collect();
+        for truncates in [false, true] {
+            let mut y = vec![T::clamped(0); sums.len()];
+            divide(&items, divisor as f64, truncates, &mut y);
+            for (sum, y) in sums.iter().zip(y) {
+                let wide = quotient((*sum).into(), divisor, truncates);
+                let expected = T::clamped(wide as i32);
+                assert!(y == expected, "{sum} by {divisor} is {wide}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_quotient_of_small_windows_is_exact() {
+        for taps in 1..=128 {
+            check::<u8>(&(0..=255 * taps).collect::<Vec<_>>(), taps.into());
+            check::<i8>(&(-128 * taps..=127 * taps).collect::<Vec<_>>(), taps.into());
+        }
+    }
+
+    #[test]
+    fn quotients_near_ties_and_integers_are_exact() {
+        let divisors =
+            (1..2000).chain((2000..65_536).step_by(997)).chain([1 << 20, u32::MAX.into()]);
+        for divisor in divisors {
+            let steps = (0..400).map(|i| i * i * 5).chain((0..100).map(|i| 65_535 - i));
+            let places = steps.flat_map(|i| {
+                let tie = i * divisor + divisor / 2;
+                [i * divisor - 1, i * divisor, i * divisor + 1, tie - 1, tie, tie + 1, tie + 2]
+            });
+            let ends = (i64::from(i32::MAX) - 50)..=i64::from(i32::MAX);
+            let places = places.chain(ends).flat_map(|place| [place, -place]);
+            let sums: Vec<i32> = places.filter_map(|place| i32::try_from(place).ok()).collect();
+            check::<u16>(&sums, divisor);
+            check::<i16>(&sums, divisor);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! How the loops over windows read elements: each source turns those of the input into items.
 
-use super::element::{Poolable, widen};
-use super::item::{Item, in_vectors, join};
+use super::element::{Narrow, Poolable};
+use super::item::{Item, Whole, in_vectors};
 
 /// An input. `at` is the place of the first element, which begins a pixel; the slice has whole pixels.
 pub(super) trait Source<I>: Sync {
@@ -10,6 +10,11 @@ pub(super) trait Source<I>: Sync {
 
     /// Combines them with what is there.
     fn join(&self, at: usize, to: &mut [I]);
+
+    /// Takes them out of what is there, if items [can leave](Item::CAN_LEAVE).
+    fn leave(&self, _at: usize, _to: &mut [I]) {
+        unreachable!("these items stay")
+    }
 }
 
 /// Keys, for maxima, or for minima with the order reversed.
@@ -106,34 +111,54 @@ pub(super) struct Terms<'a, T> {
     pub(super) power: Power,
 }
 
-/// The terms that are converted at once before they are added.
-const CHUNK: usize = 256;
-
-impl<T: Poolable> Source<f64> for Terms<'_, T> {
-    fn load(&self, at: usize, to: &mut [f64]) {
-        widen(&self.x[at..][..to.len()], to);
-        if self.power != Power::None {
-            raise(to, self.power);
-        }
-    }
-
-    fn join(&self, at: usize, to: &mut [f64]) {
-        let mut terms = [0.0; CHUNK];
-        for (i, to) in to.chunks_mut(CHUNK).enumerate() {
-            let terms = &mut terms[..to.len()];
-            self.load(at + i * CHUNK, terms);
-            join(to, terms);
-        }
+impl<T: Poolable> Terms<'_, T> {
+    #[inline(always)]
+    fn each(&self, at: usize, to: &mut [f64], join: impl Fn(f64, f64) -> f64) {
+        let x = &self.x[at..][..to.len()];
+        in_vectors(
+            #[inline(always)]
+            || match self.power {
+                Power::None => T::widen(x, to, join),
+                Power::One => T::widen(x, to, |old, term| join(old, term.abs())),
+                Power::Two => T::widen(x, to, |old, term| join(old, term * term)),
+            },
+        );
     }
 }
 
-fn raise(terms: &mut [f64], power: Power) {
-    in_vectors(
-        #[inline(always)]
-        || match power {
-            Power::None => {}
-            Power::One => terms.iter_mut().for_each(|term| *term = term.abs()),
-            Power::Two => terms.iter_mut().for_each(|term| *term *= *term),
-        },
-    );
+impl<T: Poolable> Source<f64> for Terms<'_, T> {
+    fn load(&self, at: usize, to: &mut [f64]) {
+        self.each(at, to, |_, term| term);
+    }
+
+    fn join(&self, at: usize, to: &mut [f64]) {
+        self.each(at, to, |sum, term| sum + term);
+    }
+}
+
+/// Without a power, because norms are sums in `f64`.
+impl<T: Narrow> Source<Whole> for Terms<'_, T> {
+    fn load(&self, at: usize, to: &mut [Whole]) {
+        let x = &self.x[at..][..to.len()];
+        in_vectors(
+            #[inline(always)]
+            || to.iter_mut().zip(x).for_each(|(to, x)| *to = Whole((*x).into())),
+        );
+    }
+
+    fn join(&self, at: usize, to: &mut [Whole]) {
+        let x = &self.x[at..][..to.len()];
+        in_vectors(
+            #[inline(always)]
+            || to.iter_mut().zip(x).for_each(|(to, x)| *to = to.join(Whole((*x).into()))),
+        );
+    }
+
+    fn leave(&self, at: usize, to: &mut [Whole]) {
+        let x = &self.x[at..][..to.len()];
+        in_vectors(
+            #[inline(always)]
+            || to.iter_mut().zip(x).for_each(|(to, x)| *to = to.leave(Whole((*x).into()))),
+        );
+    }
 }

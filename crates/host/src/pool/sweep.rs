@@ -24,6 +24,10 @@ use crate::shared;
 /// About the most items of a row that a task works on, and of the rows whose columns are combined together.
 const ROW: usize = 4096;
 
+/// The same for sums of one lane, in bytes: they are combined in passes over three lists, which the first cache has room
+/// for. With more lanes the pixels that two tasks read would weigh more.
+const SUMS: usize = 1 << 13;
+
 /// About the least items of a row that a task works on, unless the row has fewer.
 const LEAST: usize = 256;
 
@@ -54,6 +58,10 @@ pub(super) struct Sweep {
     planes: usize,
     /// The rows whose columns are combined together.
     pub(super) group: usize,
+    /// Whether items can leave.
+    pub(super) can_leave: bool,
+    /// The bytes of an item.
+    size: usize,
 }
 
 /// The part of a row that a task works on.
@@ -70,8 +78,8 @@ pub(super) struct Part {
 }
 
 impl Sweep {
-    /// The cut of a pooling that has outputs; `None` if a thread would need too much memory for items of this size.
-    pub(super) fn new(field: &Field<'_>, algorithm: Algorithm, size: usize) -> Option<Self> {
+    /// The cut of a pooling that has outputs, for items of a type; `None` if a thread would need too much memory.
+    pub(super) fn new<I: Item>(field: &Field<'_>, algorithm: Algorithm) -> Option<Self> {
         let (outer, lanes) = (field.outer, field.lanes);
         let lines = lines(field.grid.axes(), lanes);
         let [_, height, width] = &lines;
@@ -80,8 +88,14 @@ impl Sweep {
             _ => [false; 2],
         };
         let longest = width.span(1);
-        let kept = if slides[0] { height.kernel().min(height.input()) } else { 1 };
-        let room = (TASK / kept).clamp(LEAST, ROW) / lanes;
+        let most = if I::IS_IDEMPOTENT || lanes > 1 { ROW } else { SUMS / size_of::<I>() };
+        let kept = match slides[0] {
+            // No items are kept, but the rows themselves should stay in the cache.
+            true if I::CAN_LEAVE => height.kernel().min(height.input()).div_ceil(8),
+            true => height.kernel().min(height.input()),
+            false => 1,
+        };
+        let room = (TASK / kept).clamp(LEAST, most) / lanes;
         let room = room.max(longest.saturating_mul(4));
         let windows = if width.is_uneven() || width.span(width.output()) <= room + room / 4 {
             width.output()
@@ -97,14 +111,32 @@ impl Sweep {
         let whole = rows == height.output() && windows == width.output();
         let plane = height.input().saturating_mul(row);
         let planes = if whole { (TASK / plane.max(1)).max(1) } else { 1 };
-        let group = (ROW / row).clamp(1, rows);
-        let sweep = Self { outer, lanes, lines, slides, windows, span, rows, planes, group };
-        (sweep.scratch().checked_mul(size)? <= MOST).then_some(sweep)
+        let group = (most / row).clamp(1, rows);
+        let (can_leave, size) = (I::CAN_LEAVE, size_of::<I>());
+        let sweep = Self {
+            outer,
+            lanes,
+            lines,
+            slides,
+            windows,
+            span,
+            rows,
+            planes,
+            group,
+            can_leave,
+            size,
+        };
+        (sweep.bytes() <= MOST).then_some(sweep)
     }
 
     /// The items that a task needs.
-    pub(super) fn scratch(&self) -> usize {
+    fn scratch(&self) -> usize {
         rows::scratch(self).saturating_add(columns::scratch(self))
+    }
+
+    /// The bytes that a task needs.
+    pub(super) fn bytes(&self) -> usize {
+        self.scratch().saturating_mul(self.size)
     }
 
     /// Computes all windows.
