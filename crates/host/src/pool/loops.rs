@@ -77,7 +77,7 @@ macro_rules! loops {
             }
 
             fn cut(algorithm: Algorithm, pooling: &Pooling) -> Option<Sweep> {
-                $sums::cut::<Self>(algorithm, pooling)
+                $sums::cut(size_of::<Self>(), algorithm, pooling)
             }
 
             fn sum(
@@ -149,7 +149,7 @@ fn winners<T: Poolable, const MIN: bool>(
 mod in_f64 {
     use super::*;
 
-    pub(super) fn cut<T>(algorithm: Algorithm, pooling: &Pooling) -> Option<Sweep> {
+    pub(super) fn cut(_: usize, algorithm: Algorithm, pooling: &Pooling) -> Option<Sweep> {
         Sweep::new::<f64>(&Field::of(pooling), algorithm)
     }
 
@@ -168,12 +168,13 @@ mod in_f64 {
 mod whole {
     use super::*;
 
-    pub(super) fn cut<T: Narrow>(algorithm: Algorithm, pooling: &Pooling) -> Option<Sweep> {
-        let largest = 1 << (8 * size_of::<T>());
+    /// The cut for elements of some bytes.
+    pub(super) fn cut(bytes: usize, algorithm: Algorithm, pooling: &Pooling) -> Option<Sweep> {
+        let largest = 1 << (8 * bytes);
         let taps = pooling.grid().axes().iter().map(|axis| axis.kernel());
         match taps.fold(largest, usize::saturating_mul) <= i32::MAX as usize {
             true => Sweep::new::<Whole>(&Field::of(pooling), algorithm),
-            false => in_f64::cut::<T>(algorithm, pooling),
+            false => in_f64::cut(bytes, algorithm, pooling),
         }
     }
 
