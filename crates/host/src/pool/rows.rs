@@ -103,11 +103,10 @@ impl<'a, I: Item> Rows<'a, I> {
 
     /// Where the row `h` of every plane that the windows read begins.
     fn places(&self, h: usize) -> impl Iterator<Item = usize> {
-        let [depth, height, width] = self.sweep.lines;
-        let (outer, first, lanes) = (self.outer, self.inside[0], self.sweep.lanes);
+        let [depth, height, width] = &self.sweep.lines;
         depth.taps(self.d).iter().map(move |d| {
-            let row = (outer * depth.input() + d) * height.input() + h;
-            (row * width.input() + first) * lanes
+            let row = (self.outer * depth.input() + d) * height.input() + h;
+            (row * width.input() + self.inside[0]) * self.sweep.lanes
         })
     }
 
