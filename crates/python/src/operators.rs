@@ -393,9 +393,9 @@ pub(crate) fn mode_pool(
     options: Options,
     name: Option<String>,
 ) -> PyResult<Array> {
-    let (x, layout, alone) = read_one(x, options.rank())?;
-    let pooling = ModePool::with_window(options.window()?).layout(layout);
-    only(pool(py, vec![x], name, layout, alone, one(move |inputs| pooling.forward(&inputs[0]))))
+    let call = Call::of(x, options.rank(), name)?.pooling();
+    let pooling = ModePool::with_window(options.window()?).layout(call.layout);
+    call.run_one(py, move |inputs| pooling.forward(&inputs[0]))
 }
 
 /// Planes of this size with each maximum at its index, and zeros elsewhere.

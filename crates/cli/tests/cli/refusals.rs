@@ -323,9 +323,9 @@ fn bad_input_is_refused_in_one_line() {
         ),
         (
             "an unknown operator",
-            &["pool", &x, "-o", &y, "--kernel", "2,2", "--op", "mode"],
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--op", "modal"],
             2,
-            "mode",
+            "modal",
         ),
         (
             "an unknown type",
