@@ -112,7 +112,8 @@ fn longest_runs<K: Copy + Ord>(sorted: &[[K; BLOCK]]) -> [K; BLOCK] {
     let (mut run, mut longest) = ([1u8; BLOCK], [1u8; BLOCK]);
     for (before, keys) in sorted.iter().zip(&sorted[1..]) {
         for lane in 0..BLOCK {
-            run[lane] = if keys[lane] == before[lane] { run[lane] + 1 } else { 1 };
+            let more = run[lane].wrapping_add(1);
+            run[lane] = if keys[lane] == before[lane] { more } else { 1 };
             found[lane] = if run[lane] > longest[lane] { keys[lane] } else { found[lane] };
             longest[lane] = longest[lane].max(run[lane]);
         }
