@@ -1091,7 +1091,9 @@ def _reduced(
 ) -> Any:
     """The reduction of disjoint blocks, which the end of the array may cut off."""
     if func == "mode":
-        return _mode(x, library, sizes, device)
+        y = _mode(x, library, sizes, device)
+        # Integers may be computed in another width or byte order.
+        return y if y.dtype == x.dtype else y.astype(x.dtype)
     axes = list(range(x.ndim))
     # A block that is longer than its axis is the whole axis.
     sizes = [min(size, extent) for size, extent in zip(sizes, x.shape, strict=True)]
@@ -1124,7 +1126,7 @@ def _mode(x: Any, library: Any, sizes: list[int], device: str | None) -> Any:
     ((axes, extents),) = groups
     options = window(len(axes), extents, extents, 0, ceil=True)
     y = _planes(coded, library, axes, options, lambda own, window: mode_pool(own, window, device))
-    return back(y).astype(x.dtype, copy=False)
+    return back(y)
 
 
 def _mode_by_pairs(x: Any, library: Any, sizes: list[int]) -> Any:
