@@ -42,6 +42,7 @@ mod pad;
 mod pass;
 mod pooling;
 mod shape;
+mod sorting;
 mod tile;
 mod window;
 
@@ -55,6 +56,7 @@ pub use pad::{Padded, PaddingMode, UnknownPaddingMode};
 pub use pass::Pass;
 pub use pooling::{Divisor, Exponent, Extremum, IndexBase, Pooling, Rank, UnknownRank};
 pub use shape::{Layout, Shape, Strides};
+pub use sorting::merge_exchange;
 pub use tile::{Tile, TileOverrides, UnknownTile};
 pub use window::{Grid, Padding, Rounding, Same, Window};
 

@@ -10,7 +10,7 @@
 //!
 //! Keys ascend, and only a longer run wins: of several most frequent numbers the least is kept.
 
-use windowpane_geometry::Pooling;
+use windowpane_geometry::{Pooling, merge_exchange};
 
 use crate::rank::Ranked;
 use crate::windows::{BLOCK, Choice, Keys, Taps, bytes, chosen, order};
@@ -68,7 +68,9 @@ impl<T: Ranked> Choice<T> for Mode {
             taps.hold(held, at);
         }
         let keys = &mut held[..count];
-        sort(keys);
+        for (i, j) in merge_exchange(count) {
+            order(keys, i, j);
+        }
         longest_runs(keys)
     }
 }
@@ -81,28 +83,6 @@ fn by_counting<T: Ranked>(keys: &[T::Key]) -> T::Key {
     let most = counts.iter().max().copied().unwrap_or(0);
     let first = counts.iter().position(|count| *count == most);
     keys.iter().copied().find(|key| Some(place(*key)) == first).unwrap_or(keys[0])
-}
-
-/// Sorts the keys of each window: Batcher's merge exchange, algorithm M in Knuth's section 5.2.2.
-#[inline(always)]
-fn sort<K: Copy + Ord>(held: &mut [[K; BLOCK]]) {
-    let count = held.len();
-    let half = count.next_power_of_two() / 2;
-    let mut step = half;
-    while step > 0 {
-        let (mut wide, mut rest, mut distance) = (half, 0, step);
-        loop {
-            for i in (0..count.saturating_sub(distance)).filter(|i| i & step == rest) {
-                order(held, i, i + distance);
-            }
-            if wide == step {
-                break;
-            }
-            (distance, rest) = (wide - step, step);
-            wide /= 2;
-        }
-        step /= 2;
-    }
 }
 
 /// The key of the longest run in each window of sorted keys, and of several the first.

@@ -7,9 +7,11 @@
 //!     otherwise hold one value more
 //! ```
 //!
-//! Sorting is Batcher's merge exchange (Knuth, section 5.2.2, algorithm M).
+//! Sorting is Batcher's merge exchange.
 //!
 //! A comparison gives the smaller and the larger of two values. Results that nothing uses are left out.
+
+use windowpane_geometry::merge_exchange;
 
 /// The smaller or the larger of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,22 +61,7 @@ pub(super) struct Sorting {
 pub(super) fn sorting(count: usize) -> Sorting {
     let mut network = Network { count, steps: Vec::new() };
     let mut held: Vec<usize> = (0..count).collect();
-    let half = count.next_power_of_two() / 2;
-    let mut step = half;
-    while step > 0 {
-        let (mut wide, mut rest, mut distance) = (half, 0, step);
-        loop {
-            for i in (0..count.saturating_sub(distance)).filter(|i| i & step == rest) {
-                network.order(&mut held, i, i + distance);
-            }
-            if wide == step {
-                break;
-            }
-            (distance, rest) = (wide - step, step);
-            wide /= 2;
-        }
-        step /= 2;
-    }
+    merge_exchange(count).for_each(|(i, j)| network.order(&mut held, i, j));
     Sorting { steps: network.steps, order: held }
 }
 
