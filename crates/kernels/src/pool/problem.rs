@@ -173,33 +173,28 @@ impl<'a> Problem<'a> {
                 let refused = PlanError::FloatsOnly { operator: "Lp pooling", dtype };
                 ensure(dtype.is_float(), refused)?;
             }
-            Reduction::Rank(_) | Reduction::Mode => {}
-        }
-        let mut most_taps = LIMIT;
-        if let (Reduction::Average(_), Some((least, most))) = (reduction, dtype.integers()) {
-            // Sums of integers are exact in 32 bits.
-            most_taps = LIMIT / most.max(least.saturating_neg()) as usize;
-        }
-        if let Reduction::Rank(rank) = reduction {
-            rank.check()?;
-            if self.gradient {
+            Reduction::Rank(rank) => {
+                rank.check()?;
                 let reason = "a rank has no gradient";
-                return Err(PlanError::NotApplicable { kernel: "rank", reason });
+                ensure(!self.gradient, PlanError::NotApplicable { kernel: "rank", reason })?;
+            }
+            Reduction::Mode => {
+                let reason = "a mode has no gradient";
+                ensure(!self.gradient, PlanError::NotApplicable { kernel: "rank", reason })?;
+            }
+        }
+        let most_taps = match (reduction, dtype.integers()) {
+            // Sums of integers are exact in 32 bits.
+            (Reduction::Average(_), Some((least, most))) => {
+                LIMIT / most.max(least.saturating_neg()) as usize
             }
             // The product of taps and numerator has 31 bits.
-            if let Rank::Fraction { part, .. } = rank {
-                most_taps = LIMIT / part.max(1) as usize;
-            }
-        }
-        if reduction == Reduction::Mode {
-            let reason = "a mode has no gradient";
-            ensure(!self.gradient, PlanError::NotApplicable { kernel: "rank", reason })?;
+            (Reduction::Rank(Rank::Fraction { part, .. }), _) => LIMIT / part.max(1) as usize,
             // A large window is read once for each of its numbers, at most; a thread reads fewer than 2³¹ taps.
-            most_taps = LIMIT.isqrt();
-            if dtype.size() == 1 {
-                most_taps = LIMIT >> u8::BITS;
-            }
-        }
+            (Reduction::Mode, _) if dtype.size() == 1 => LIMIT >> u8::BITS,
+            (Reduction::Mode, _) => LIMIT.isqrt(),
+            _ => LIMIT,
+        };
         let elements = pooling.input().elements().max(pooling.output().elements());
         // Positions are 32-bit in the kernels.
         ensure(elements <= LIMIT, PlanError::TooManyElements { elements, limit: LIMIT })?;

@@ -91,7 +91,7 @@ impl Kernel for Config {
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         let client = buffers.client;
-        let lanes = task.lanes();
+        let (lanes, wanted) = (task.lanes(), wanted(task.problem)?);
         let (cubes, units) = task.grid(client, task.outputs() / lanes);
         // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
         unsafe {
@@ -102,8 +102,8 @@ impl Kernel for Config {
                 lanes,
                 buffers.input.vectors(lanes),
                 buffers.output.vectors(lanes),
-                rank_args(task, wanted(task.problem)?),
-                RankForm::new(task, wanted(task.problem)?),
+                rank_args(task, wanted),
+                RankForm::new(task, wanted),
                 task.elem(),
                 task.accumulator(),
             )
