@@ -10,18 +10,12 @@ use windowpane_geometry::{Extents, Layout, Pooling, Shape, Window};
 use windowpane_host::{Ranked, mode, mode_bytes};
 use windowpane_reference::pool::mode::mode as reference;
 
-use windows::{numbers, poolings};
+use windows::{assert_same, numbers, poolings};
 
 fn check<T: Ranked>(pooling: &Pooling, seed: u64) -> Result<(), TestCaseError> {
     for nans in [false, true] {
         let x = numbers::<T>(pooling.input().elements(), seed, nans);
-        let (y, expected) = (mode(pooling, &x), reference(pooling, &x));
-        prop_assert_eq!(y.len(), expected.len());
-        for (at, (y, expected)) in y.iter().zip(&expected).enumerate() {
-            let (y, expected) = (y.to_f64(), expected.to_f64());
-            let same = y.to_bits() == expected.to_bits() || (y.is_nan() && expected.is_nan());
-            prop_assert!(same, "element {at} is {y}, not {expected}");
-        }
+        assert_same(&mode(pooling, &x), &reference(pooling, &x))?;
     }
     let result = pooling.output().elements() * size_of::<T>();
     prop_assert!(mode_bytes::<T>(pooling) >= result);

@@ -8,7 +8,7 @@ use windowpane_geometry::{Pooling, Rank};
 use windowpane_host::{Ranked, rank, rank_bytes};
 use windowpane_reference::pool::rank::rank as reference;
 
-use windows::{numbers, poolings};
+use windows::{assert_same, numbers, poolings};
 
 fn ranks() -> impl Strategy<Value = Rank> {
     prop_oneof![
@@ -24,13 +24,7 @@ fn ranks() -> impl Strategy<Value = Rank> {
 fn check<T: Ranked>(pooling: &Pooling, wanted: Rank, seed: u64) -> Result<(), TestCaseError> {
     for nans in [false, true] {
         let x = numbers::<T>(pooling.input().elements(), seed, nans);
-        let (y, expected) = (rank(pooling, wanted, &x), reference(pooling, wanted, &x));
-        prop_assert_eq!(y.len(), expected.len());
-        for (at, (y, expected)) in y.iter().zip(&expected).enumerate() {
-            let (y, expected) = (y.to_f64(), expected.to_f64());
-            let same = y.to_bits() == expected.to_bits() || (y.is_nan() && expected.is_nan());
-            prop_assert!(same, "element {at} is {y}, not {expected}");
-        }
+        assert_same(&rank(pooling, wanted, &x), &reference(pooling, wanted, &x))?;
     }
     let result = pooling.output().elements() * size_of::<T>();
     prop_assert!(rank_bytes::<T>(pooling) >= result);

@@ -67,3 +67,15 @@ pub(crate) fn numbers<T: Scalar>(len: usize, seed: u64, nans: bool) -> Vec<T> {
         })
         .collect()
 }
+
+/// Holds results to those of the reference, bit for bit; every NaN is the same.
+#[allow(dead_code, reason = "the test of memory needs none")]
+pub(crate) fn assert_same<T: Scalar>(y: &[T], expected: &[T]) -> Result<(), TestCaseError> {
+    prop_assert_eq!(y.len(), expected.len());
+    for (at, (y, expected)) in y.iter().zip(expected).enumerate() {
+        let (y, expected) = (y.to_f64(), expected.to_f64());
+        let same = y.to_bits() == expected.to_bits() || (y.is_nan() && expected.is_nan());
+        prop_assert!(same, "element {at} is {y}, not {expected}");
+    }
+    Ok(())
+}
