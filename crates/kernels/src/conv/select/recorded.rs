@@ -7,7 +7,8 @@ use crate::device::profiles;
 use crate::device::recorded::{H200, Record, check_choices, mean};
 
 /// Tiles of `wgmma` on an H200, and of `simt` on an H100.
-const WGMMA_TILES: &str = include_str!("../../../../../benches/choice/nvidia-h200-tiles.jsonl");
+const WGMMA_TILES: &str =
+    include_str!("../../../../../benches/choice/nvidia-h200-wgmma-tiles.jsonl");
 const SIMT_TILES: &str = include_str!("../../../../../benches/choice/nvidia-h100-simt-tiles.jsonl");
 
 impl Record {

@@ -145,8 +145,8 @@ fn shared_bytes(tile: &Tile, dtype: DType) -> usize {
 }
 
 /// The speed of the mainloop, fitted to the times of 16 tiles for 27 layers on an H100. For each term a unit multiplies 16
-/// pairs per piece, and loads the factors of its pieces. Units with many pieces use so many registers that only one of them
-/// is on each lane of a multiprocessor.
+/// pairs per piece, and loads the factors of its pieces. Units with more than 4 pieces use so many registers that few of
+/// them are resident, and these hide less of the latency of a step.
 fn mainloop(tile: &Tile, product: &Product, device: &Capabilities) -> Mainloop {
     let [k, ratio_m, ratio_n] = [tile.block_k, tile.ratio_m, tile.ratio_n].map(f64::from);
     let pieces = ratio_m * ratio_n;

@@ -84,8 +84,8 @@ fn swizzle(term: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> u32
     }
 }
 
-/// The row and the column of a unit in its cube. Of each pair of neighbouring units, and of their neighbours, one
-/// factor is the same: a GPU then reads the vectors of a plane in fewer passes over the banks.
+/// The row and the column of a unit in its cube. In a square, neighbouring units have the same column in pairs, and every
+/// second unit the same row. On NVIDIA GPUs that is a little faster than row by row.
 #[cube]
 fn unit_place(#[comptime] form: Form) -> (u32, u32) {
     let units_n = comptime!(form.units_n());
