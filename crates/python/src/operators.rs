@@ -224,8 +224,16 @@ impl Call {
         py: Python<'_>,
         work: impl FnOnce(&[Tensor]) -> windowpane::Result<Tensor> + Send + 'static,
     ) -> PyResult<Array> {
-        let made = self.run(py, move |inputs| Ok(vec![Made::Values(work(inputs)?)]));
-        made.map(|mut made| made.remove(0))
+        self.run_made(py, move |inputs| work(inputs).map(Made::Values))
+    }
+
+    /// The same with the kind of the result.
+    fn run_made(
+        self,
+        py: Python<'_>,
+        work: impl FnOnce(&[Tensor]) -> windowpane::Result<Made> + Send + 'static,
+    ) -> PyResult<Array> {
+        self.run(py, move |inputs| Ok(vec![work(inputs)?])).map(|mut made| made.remove(0))
     }
 }
 
@@ -411,9 +419,7 @@ pub(crate) fn max_unpool(
     let (y, indices) = (read(y, rank)?, read_indices(indices, rank)?);
     let call = Call::of_two(y, indices, rank, name)?.pooling();
     let unpool = MaxUnpool::new(extents(&output)?).layout(call.layout);
-    let made = call
-        .run(py, move |inputs| Ok(vec![Made::Doubtful(unpool.forward(&inputs[0], &inputs[1])?)]));
-    made.map(|mut made| made.remove(0))
+    call.run_made(py, move |inputs| unpool.forward(&inputs[0], &inputs[1]).map(Made::Doubtful))
 }
 
 /// The gradient of [`max_unpool`] with respect to the maxima.
