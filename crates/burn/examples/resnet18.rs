@@ -7,6 +7,7 @@
 //!
 //! With `--without-windowpane`, Burn's own operators run. `BURN_DEVICE` selects a device, as in every Burn program.
 
+use std::error::Error;
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
@@ -112,9 +113,14 @@ fn max_pool() -> MaxPool2d {
     MaxPool2dConfig::new([3, 3]).with_strides([2, 2]).with_padding(padding).init()
 }
 
+/// What follows an option.
+fn option(name: &str) -> Option<String> {
+    std::env::args().skip_while(|argument| argument != name).nth(1)
+}
+
 /// The number after an option.
-fn number(name: &str, default: usize) -> Result<usize, Box<dyn std::error::Error>> {
-    match std::env::args().skip_while(|argument| argument != name).nth(1) {
+fn number(name: &str, default: usize) -> Result<usize, Box<dyn Error>> {
+    match option(name) {
         Some(number) => Ok(number.parse().map_err(|error| format!("{name} {number}: {error}"))?),
         None => Ok(default),
     }
@@ -172,7 +178,7 @@ fn layers(device: &Device, [batch, size]: [usize; 2], steps: usize) {
     time(format!("max 3×3/2 64 at {half}×{half}"), [batch, 64, half, half], &|x| max.forward(x));
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let has = |name: &str| std::env::args().any(|argument| argument == name);
     if !has("--without-windowpane") {
         windowpane_burn::install()?;
@@ -180,12 +186,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (batch, size) = (number("--batch", 2)?, number("--size", 32)?);
     let steps = number("--steps", 20)?.max(1);
 
+    let dtype = match option("--dtype").as_deref() {
+        None | Some("f32") => FloatDType::F32,
+        Some("f16") => FloatDType::F16,
+        Some("bf16") => FloatDType::BF16,
+        Some(other) => return Err(format!("--dtype {other}: use f32, f16 or bf16").into()),
+    };
     let mut device = Device::default();
-    if has("bf16") {
-        device.configure(FloatDType::BF16)?;
-    } else if has("f16") {
-        device.configure(FloatDType::F16)?;
-    }
+    device.configure(dtype)?;
     let training = device.clone().autodiff();
     device.seed(1);
     let mut network = ResNet::new(&training);
