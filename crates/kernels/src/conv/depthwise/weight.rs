@@ -36,17 +36,16 @@ use crate::cube::unit::grid;
 /// The units of a cube. There are few, because each uses many registers.
 pub(super) const UNITS: u32 = 128;
 
-/// The most vectors of channels of a cube: those whose pixels are neighbours in memory.
-const MOST_ACROSS: usize = 32;
+/// The vectors of channels of a cube, at most: those whose pixels are neighbours in memory. With fewer, more units of a
+/// cube share the runs of a vector, so that fewer parts are as many cubes.
+const ACROSS: [usize; 2] = [32, 16];
 
 /// The shared memory in which sums are added.
 pub(super) const SHARED_BYTES: usize = 16 << 10;
 
-/// The number of cubes of a multiprocessor, that number where multiprocessors are not counted, and the fewest runs that
-/// are worth a unit.
+/// The number of cubes of a multiprocessor, and the fewest runs that are worth a unit.
 const CUBES_EACH: usize = 4;
-const CUBES: usize = 128;
-const LEAST_RUNS: usize = 8;
+const LEAST_RUNS: usize = 2;
 
 /// How the work is divided among cubes and among their units.
 #[derive(Clone, Copy, Debug)]
@@ -60,12 +59,46 @@ struct Blocks {
     /// The lines of windows, and the runs of all lines.
     lines: usize,
     runs: usize,
+    /// The taps of a line.
+    taps: u32,
 }
 
 impl Blocks {
-    fn new(conv: &Convolution, config: Config, units: u32) -> Self {
+    /// The blocks that take the shortest time, and the number of parts.
+    fn best(task: Task<'_>, config: Config, units: u32) -> (Self, usize) {
+        let all = task.device.multiprocessor_count();
+        let mut best = (f64::INFINITY, Self::new(task.conv, config, units, ACROSS[0]), 1);
+        for across in ACROSS {
+            let blocks = Self::new(task.conv, config, units, across);
+            let most = blocks.runs / (blocks.strips(units).max(1) * LEAST_RUNS);
+            let most = most.clamp(1, split_k::most(task.conv, Pass::Weight));
+            for each in 1..=CUBES_EACH {
+                // No multiprocessor has more cubes than `each`.
+                let parts = (each * all / blocks.cubes()).clamp(1, most);
+                let run = blocks.cycles(config, units, parts, all) / task.device.clock();
+                let time = run + split_k::seconds(task, parts);
+                if time < best.0 {
+                    best = (time, blocks, parts);
+                }
+            }
+        }
+        (best.1, best.2)
+    }
+
+    /// The cycles of the slowest multiprocessor: each unit waits for the loads of a run, unless others have work.
+    fn cycles(&self, config: Config, units: u32, parts: usize, multiprocessors: usize) -> f64 {
+        let each = (self.cubes() * parts).div_ceil(multiprocessors) as f64;
+        let strips = self.strips(units).max(1);
+        let runs = self.runs.div_ceil(parts).div_ceil(strips) as f64;
+        let [rows, lines, lanes] = [config.rows, config.lines, config.lanes].map(f64::from);
+        let taps = f64::from(self.taps);
+        let issue = LOAD * (2.0 * rows + taps - 1.0) + rows * taps * lanes * lines;
+        runs * (each * issue).max((each / CUBES_EACH as f64).ceil() * (issue + WAIT))
+    }
+
+    fn new(conv: &Convolution, config: Config, units: u32, across: usize) -> Self {
         let vectors = conv.input().channels() / config.lanes as usize;
-        let chunks = vectors.div_ceil(MOST_ACROSS.min(units as usize));
+        let chunks = vectors.div_ceil(across.min(units as usize));
         let [depth, height, width] = conv.grid().axes();
         let lines = conv.output().batch() * depth.output() * height.output();
         let tap_lines = depth.kernel() * height.kernel();
@@ -76,6 +109,7 @@ impl Blocks {
             tap_blocks: tap_lines.div_ceil(config.lines as usize),
             lines,
             runs: width.output().div_ceil(config.rows as usize) * lines,
+            taps: width.kernel() as u32,
         }
     }
 
@@ -92,12 +126,13 @@ impl Blocks {
 
 /// The number of parts that the windows are split into.
 pub(super) fn splits(task: Task<'_>, config: Config, units: u32) -> usize {
-    let Task { conv, device, .. } = task;
-    let blocks = Blocks::new(conv, config, units);
-    let cubes = device.multiprocessors.map_or(CUBES, |all| all as usize * CUBES_EACH);
-    let worth = blocks.runs / (blocks.strips(units).max(1) * LEAST_RUNS);
-    (cubes / blocks.cubes()).min(worth).clamp(1, split_k::most(conv, Pass::Weight))
+    Blocks::best(task, config, units).1
 }
+
+/// The cycles in which a multiprocessor loads and converts a vector for each unit of a cube, and those for which a unit
+/// waits for the loads of a run. Only the division into parts is chosen by these; it is not compared with other kernels.
+const LOAD: f64 = 8.0;
+const WAIT: f64 = 700.0;
 
 /// The cycles from one run of a unit to the next, besides those of its instructions.
 const RUN: f64 = 480.0;
@@ -105,7 +140,7 @@ const RUN: f64 = 480.0;
 /// The estimated seconds.
 pub(super) fn seconds(config: Config, task: Task<'_>, units: u32, splits: usize) -> f64 {
     let Task { conv, device, .. } = task;
-    let blocks = Blocks::new(conv, config, units);
+    let (blocks, _) = Blocks::best(task, config, units);
     let along = Run::new(config.rows, &Sweep::forward(&conv.grid().axes()[AXES - 1]));
     let loaded = f64::from(along.pixels().1 + along.rows);
     let products = f64::from(config.lines * along.rows * along.taps * config.lanes);
@@ -172,7 +207,7 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
     let Task { conv, request: Request { dtype, .. }, .. } = arguments.task;
     let ([x, dy], dw) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
-    let blocks = Blocks::new(conv, config, units);
+    let (blocks, _) = Blocks::best(arguments.task, config, units);
     for gather in Gather::all(conv, Pass::Weight) {
         let along = Run::new(config.rows, &gather.axes[AXES - 1]);
         let steps = weight_steps(conv, Pass::Weight);
