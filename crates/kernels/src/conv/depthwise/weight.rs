@@ -73,7 +73,7 @@ impl Blocks {
             let most = blocks.runs / (blocks.strips(units).max(1) * LEAST_RUNS);
             let most = most.clamp(1, split_k::most(task.conv, Pass::Weight));
             for each in 1..=CUBES_EACH {
-                // No multiprocessor has more cubes than `each`.
+                // The most parts of which no multiprocessor has more than `each` cubes.
                 let parts = (each * all / blocks.cubes()).clamp(1, most);
                 let run = blocks.cycles(config, units, parts, all) / task.device.clock();
                 let time = run + split_k::seconds(task, parts);
