@@ -138,7 +138,7 @@ fn cheapest_splits(product: &Product, tile: &Tile, device: &Capabilities) -> usi
     let tiles =
         |walk: Im2colWalk| walk.products() * product.tiles(&walk, tile).iter().product::<usize>();
     let tiles = product.walks(tile).map(tiles).max().unwrap_or(1) * product.groups();
-    let all = device.multiprocessors.unwrap_or(1) as usize;
+    let all = device.multiprocessor_count();
     let filling = [all, 2 * all].map(|cubes| cubes / tiles.max(1));
     let filling = filling.into_iter().filter(|splits| (MOST_TRIED + 1..=most).contains(splits));
     let splits = (1..=most.min(MOST_TRIED)).chain(filling);
@@ -207,7 +207,7 @@ pub(super) fn cubes(
     let shared = pipeline_bytes(product, tile, walk, tile.stages, false) + RESERVED;
     // With several parts, the products of each stage are waited for as well, and two cubes slow each other down more.
     let two = product.parts == 1 && 2 * registers <= REGISTERS && 2 * shared <= device.shared_bytes;
-    device.multiprocessors.unwrap_or(1) as usize * if two { 2 } else { 1 }
+    device.multiprocessor_count() * if two { 2 } else { 1 }
 }
 
 /// The accumulator registers of a unit. With factors in parts, each stage has separate accumulators.

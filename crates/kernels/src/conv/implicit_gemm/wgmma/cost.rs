@@ -189,7 +189,7 @@ fn tiles_cycles(
     let part = (product.terms_a_step() * product.size) as f64 / f64::from(LINE);
     let read = part * times * m / 64.0 * 4.0 * (64.0 + n) * 32.0;
     let stored = if splits > 1 || product.pass == Pass::Weight { 4 } else { product.size };
-    let all = device.multiprocessors.unwrap_or(1) as usize;
+    let all = device.multiprocessor_count();
     let store = STORED + m * n * stored as f64 / cached(device);
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
     let tiles = tiles_m * tiles_n * splits * product.groups();
