@@ -15,7 +15,8 @@ use core::str::FromStr;
 /// | `depthwise` | rows × lines, per thread |
 /// | `grouped_mma` | lines of windows × groups, per warp |
 ///
-/// The block of `cpu`, `grouped` and `depthwise` is what one thread computes.
+/// The block of `cpu`, `grouped` and `depthwise` is what one thread computes; in weight gradients of `depthwise`,
+/// `block_n` is that of a block of threads: its channels, times the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tile {
     /// Windows per block.

@@ -720,7 +720,9 @@ fn check_convolution<T: Element>(
 pub(crate) fn tile_numbers(config: &mut conv::Config) -> Vec<&mut u32> {
     match config {
         conv::Config::Cpu(own) => vec![&mut own.rows, &mut own.vectors, &mut own.lanes],
-        conv::Config::Depthwise(own) => vec![&mut own.rows, &mut own.lines, &mut own.lanes],
+        conv::Config::Depthwise(own) => {
+            vec![&mut own.rows, &mut own.lines, &mut own.lanes, &mut own.vectors]
+        }
         conv::Config::Grouped(own) => vec![&mut own.rows],
         conv::Config::GroupedMma(own) => vec![
             &mut own.block_m,

@@ -7,8 +7,8 @@ use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, Tile
 use super::rolling::rolls;
 use super::weight;
 use crate::conv::common::rules::{
-    MOST_ROWS, check_neighbours, check_registers, check_sums, has_few_phases, has_few_taps,
-    register_tile, registers, widest_vector,
+    MOST_ROWS, check_block, check_neighbours, check_registers, check_sums, has_few_phases,
+    has_few_taps, register_tile, registers, widest_vector,
 };
 use crate::conv::problem::{Pass, Task};
 use crate::device::Capabilities;
@@ -28,6 +28,8 @@ pub struct Config {
     pub lines: u32,
     /// The elements of a vector.
     pub lanes: u32,
+    /// The number of neighbouring vectors of channels that a cube computes in a weight gradient; 1 in other passes.
+    pub vectors: u32,
 }
 
 impl Config {
@@ -38,7 +40,7 @@ impl Config {
         let widest = widest_vector(request.dtype, device);
         let lanes: u32 = 1 << neighbours(conv).trailing_zeros().min(widest.ilog2());
         if request.pass == Pass::Weight {
-            return Self::of_weight(conv, lanes);
+            return Self::of_weight(task, lanes);
         }
         // Processors with 64-byte vectors have 32 vector registers, others have 16.
         let registers: usize = if device.load_bytes >= 64 { 30 } else { 14 };
@@ -58,7 +60,7 @@ impl Config {
                 let rows = rows(results(width), taps);
                 let few = lanes.min(ROLLING_LANES);
                 let lines = lines(conv, rows, few, results(height), device);
-                let rolling = Self { rows: rows as u32, lines, lanes: few };
+                let rolling = Self { rows: rows as u32, lines, lanes: few, vectors: 1 };
                 if rolls(task, rolling) {
                     return rolling;
                 }
@@ -67,24 +69,39 @@ impl Config {
             }
             (None, Layout::ChannelsFirst) => (rows(results(width) / lanes as usize, taps), 1),
         };
-        Self { rows: rows as u32, lines, lanes }
+        Self { rows: rows as u32, lines, lanes, vectors: 1 }
     }
 
     /// For the weight gradient, one line of taps: more lines would be read less often, but units with more registers
-    /// hide less latency, which costs more.
-    fn of_weight(conv: &Convolution, lanes: u32) -> Self {
-        let [.., width] = conv.grid().axes();
-        Self { rows: rows(width.output(), width.kernel()) as u32, lines: 1, lanes }
+    /// hide less latency, which costs more. The vectors are those with the lowest estimate.
+    fn of_weight(task: Task<'_>, lanes: u32) -> Self {
+        let [.., width] = task.conv.grid().axes();
+        let rows = rows(width.output(), width.kernel()) as u32;
+        let all = task.conv.input().channels() as u32 / lanes;
+        // All cubes have as many.
+        let even = |most| all.div_ceil(all.div_ceil(most));
+        let [wide, narrow] =
+            weight::VECTORS.map(|most| Self { rows, lines: 1, lanes, vectors: even(most) });
+        let seconds = |config| weight::splits(task, config).1;
+        if seconds(narrow) < seconds(wide) { narrow } else { wide }
     }
 
     pub(super) fn as_tile(self) -> Tile {
-        register_tile(self.rows, self.lines, self.lanes)
+        let unit = register_tile(self.rows, self.lines, self.lanes);
+        Tile { block_n: unit.block_n.saturating_mul(self.vectors), ..unit }
     }
 
     /// The configuration with some numbers of its tile replaced.
     pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
-        let [rows, lines, lanes] = registers(overrides, [self.rows, self.lines, self.lanes])?;
-        Ok(Self { rows, lines, lanes })
+        let unit = TileOverrides { block_n: None, ..*overrides };
+        let [rows, lines, lanes] = registers(&unit, [self.rows, self.lines, self.lanes])?;
+        let mut config = Self { rows, lines, lanes, ..self };
+        if let Some(block) = overrides.block_n {
+            let of = register_tile(rows, lines, lanes).block_n;
+            check_block("block_n", block, of, of.saturating_mul(weight::UNITS))?;
+            config.vectors = block / of;
+        }
+        Ok(config)
     }
 
     pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
@@ -99,13 +116,17 @@ impl Config {
         } else {
             check_registers([self.rows, self.lines, self.lanes], task)?;
         }
-        check_neighbours(self.lanes, neighbours(conv))
+        check_neighbours(self.lanes, neighbours(conv))?;
+        let of = register_tile(self.rows, self.lines, self.lanes).block_n;
+        let most = if request.pass == Pass::Weight { weight::UNITS } else { 1 };
+        check_block("block_n", self.as_tile().block_n, of, of.saturating_mul(most))
     }
 }
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rows={},lines={},lanes={}", self.rows, self.lines, self.lanes)
+        let Self { rows, lines, lanes, vectors } = self;
+        write!(f, "rows={rows},lines={lines},lanes={lanes},vectors={vectors}")
     }
 }
 

@@ -11,8 +11,8 @@ use crate::conv::common::gather::Gather;
 use crate::conv::problem::Task;
 
 /// The instructions of a loaded vector of pixels, and of a product.
-pub(super) const PIXEL: f64 = 17.0;
-pub(super) const PRODUCT: f64 = 2.4;
+const PIXEL: f64 = 17.0;
+const PRODUCT: f64 = 2.4;
 
 /// The same for a unit that walks down lines, the instructions of a walk, and the cycles from one line to the next.
 const ROLLING_PIXEL: f64 = 4.2;

@@ -99,7 +99,7 @@ impl Kernel for Config {
 
     fn splits(&self, task: Task<'_>) -> usize {
         match task.request.pass {
-            Pass::Weight => weight::splits(task, *self, self.units(task)),
+            Pass::Weight => weight::splits(task, *self).0,
             _ => 1,
         }
     }
@@ -114,7 +114,7 @@ impl Kernel for Config {
 
     fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
         match task.request.pass {
-            Pass::Weight => weight::seconds(*self, task, self.units(task), splits),
+            Pass::Weight => weight::seconds(task, *self, splits),
             _ => cost::seconds(*self, task),
         }
     }

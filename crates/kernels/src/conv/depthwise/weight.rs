@@ -20,12 +20,13 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, DType};
 
 use super::config::Config;
-use super::cost::{PIXEL, PRODUCT, with_tensors};
+use super::cost::with_tensors;
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather::{
-    Gather, GatherArgs, GatherForm, Point, Sweep, row_point, tap_point, weight_steps,
+    Gather, GatherArgs, GatherForm, Point, row_point, tap_point, weight_steps,
 };
+use crate::conv::common::kernel::Kernel;
 use crate::conv::common::run::{Run, pixels_of};
 use crate::conv::common::split_k;
 use crate::conv::problem::{Pass, Request, Task, results};
@@ -38,7 +39,7 @@ pub(super) const UNITS: u32 = 128;
 
 /// The vectors of channels of a cube, at most: those whose pixels are neighbours in memory. With fewer, more units of a
 /// cube share the runs of a vector, so that fewer parts are as many cubes.
-const ACROSS: [usize; 2] = [32, 16];
+pub(super) const VECTORS: [u32; 2] = [32, 16];
 
 /// The shared memory in which sums are added.
 pub(super) const SHARED_BYTES: usize = 16 << 10;
@@ -54,105 +55,74 @@ struct Blocks {
     vectors: usize,
     across: usize,
     chunks: usize,
+    /// The units of a cube that share the runs of a vector.
+    strips: usize,
     /// The blocks of lines of taps.
     tap_blocks: usize,
     /// The lines of windows, and the runs of all lines.
     lines: usize,
     runs: usize,
-    /// The taps of a line.
-    taps: u32,
 }
 
 impl Blocks {
-    /// The blocks that take the shortest time, and the number of parts.
-    fn best(task: Task<'_>, config: Config, units: u32) -> (Self, usize) {
-        let all = task.device.multiprocessor_count();
-        let mut best = (f64::INFINITY, Self::new(task.conv, config, units, ACROSS[0]), 1);
-        for across in ACROSS {
-            let blocks = Self::new(task.conv, config, units, across);
-            let most = blocks.runs / (blocks.strips(units).max(1) * LEAST_RUNS);
-            let most = most.clamp(1, split_k::most(task.conv, Pass::Weight));
-            for each in 1..=CUBES_EACH {
-                // The most parts of which no multiprocessor has more than `each` cubes.
-                let parts = (each * all / blocks.cubes()).clamp(1, most);
-                let run = blocks.cycles(config, units, parts, all) / task.device.clock();
-                let time = run + split_k::seconds(task, parts);
-                if time < best.0 {
-                    best = (time, blocks, parts);
-                }
-            }
-        }
-        (best.1, best.2)
-    }
-
-    /// The cycles of the slowest multiprocessor: each unit waits for the loads of a run, unless others have work.
-    fn cycles(&self, config: Config, units: u32, parts: usize, multiprocessors: usize) -> f64 {
-        let each = (self.cubes() * parts).div_ceil(multiprocessors) as f64;
-        let strips = self.strips(units).max(1);
-        let runs = self.runs.div_ceil(parts).div_ceil(strips) as f64;
-        let [rows, lines, lanes] = [config.rows, config.lines, config.lanes].map(f64::from);
-        let taps = f64::from(self.taps);
-        let issue = LOAD * (2.0 * rows + taps - 1.0) + rows * taps * lanes * lines;
-        runs * (each * issue).max((each / CUBES_EACH as f64).ceil() * (issue + WAIT))
-    }
-
-    fn new(conv: &Convolution, config: Config, units: u32, across: usize) -> Self {
+    fn new(conv: &Convolution, config: Config, units: u32) -> Self {
         let vectors = conv.input().channels() / config.lanes as usize;
-        let chunks = vectors.div_ceil(across.min(units as usize));
+        // A plan may have fewer units than the kernel's own.
+        let across = config.vectors.min(units) as usize;
         let [depth, height, width] = conv.grid().axes();
         let lines = conv.output().batch() * depth.output() * height.output();
         let tap_lines = depth.kernel() * height.kernel();
         Self {
             vectors,
-            across: vectors.div_ceil(chunks.max(1)),
-            chunks,
+            across,
+            chunks: vectors.div_ceil(across),
+            strips: units as usize / across,
             tap_blocks: tap_lines.div_ceil(config.lines as usize),
             lines,
             runs: width.output().div_ceil(config.rows as usize) * lines,
-            taps: width.kernel() as u32,
         }
     }
 
     /// The number of cubes for one part of the windows.
     fn cubes(&self) -> usize {
-        (self.chunks * self.tap_blocks).max(1)
-    }
-
-    /// The number of units that share the runs of a vector.
-    fn strips(&self, units: u32) -> usize {
-        units as usize / self.across.max(1)
+        self.chunks * self.tap_blocks
     }
 }
 
-/// The number of parts that the windows are split into.
-pub(super) fn splits(task: Task<'_>, config: Config, units: u32) -> usize {
-    Blocks::best(task, config, units).1
-}
-
-/// The cycles in which a multiprocessor loads and converts a vector for each unit of a cube, and those for which a unit
-/// waits for the loads of a run. Only the division into parts is chosen by these; it is not compared with other kernels.
-const LOAD: f64 = 8.0;
-const WAIT: f64 = 700.0;
-
-/// The cycles from one run of a unit to the next, besides those of its instructions.
-const RUN: f64 = 480.0;
-
-/// The estimated seconds.
-pub(super) fn seconds(config: Config, task: Task<'_>, units: u32, splits: usize) -> f64 {
+/// The number of parts of the windows with the lowest estimate, and that estimate with the addition of the parts.
+pub(super) fn splits(task: Task<'_>, config: Config) -> (usize, f64) {
     let Task { conv, device, .. } = task;
-    let (blocks, _) = Blocks::best(task, config, units);
-    let along = Run::new(config.rows, &Sweep::forward(&conv.grid().axes()[AXES - 1]));
-    let loaded = f64::from(along.pixels().1 + along.rows);
-    let products = f64::from(config.lines * along.rows * along.taps * config.lanes);
-    let run = PIXEL * loaded + PRODUCT * products;
-    let cubes = blocks.cubes() * splits;
-    let strips = blocks.strips(units).max(1);
-    let runs = blocks.runs.div_ceil(splits).div_ceil(strips) as f64;
-    let multiprocessors = device.multiprocessor_count();
-    let most = (cubes as f64).max(multiprocessors as f64);
-    let waves = cubes.div_ceil(multiprocessors * CUBES_EACH) as f64;
-    let waiting = waves * runs * (run + RUN);
-    device.launching(1) + with_tensors(most * f64::from(units) * runs * run, waiting, task)
+    let blocks = Blocks::new(conv, config, config.units(task));
+    let most = blocks.runs / (blocks.strips * LEAST_RUNS);
+    let most = most.clamp(1, split_k::most(conv, Pass::Weight));
+    let estimates = (1..=CUBES_EACH).map(|each| {
+        // The most parts of which no multiprocessor has more than `each` cubes.
+        let parts = (each * device.multiprocessor_count() / blocks.cubes()).clamp(1, most);
+        (parts, seconds(task, config, parts) + split_k::seconds(task, parts))
+    });
+    estimates.min_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((1, f64::INFINITY))
+}
+
+/// The instructions of a product, with those that load and convert its factors; its cycles on the busiest multiprocessor
+/// besides; and the cycles for which a unit waits for the loads of a run. They were fitted such that the divisions that
+/// were faster are chosen.
+const PRODUCT: f64 = 3.8;
+const BUSIEST: f64 = 1.5;
+const WAIT: f64 = 600.0;
+
+/// The estimated seconds: those of all products if multiprocessors had equal shares, and those of the multiprocessor with
+/// the most cubes, whose units wait for the loads of each run unless other cubes have work.
+pub(super) fn seconds(task: Task<'_>, config: Config, splits: usize) -> f64 {
+    let Task { conv, device, .. } = task;
+    let blocks = Blocks::new(conv, config, config.units(task));
+    let taps = conv.grid().axes()[AXES - 1].kernel() as f64;
+    let products = f64::from(config.rows * config.lines * config.lanes) * taps;
+    let all = (blocks.runs * blocks.vectors * blocks.tap_blocks) as f64 * products;
+    let each = (blocks.cubes() * splits).div_ceil(device.multiprocessor_count()) as f64;
+    let (busy, rounds) = (BUSIEST * products, (each / CUBES_EACH as f64).ceil());
+    let runs = blocks.runs.div_ceil(splits).div_ceil(blocks.strips) as f64;
+    let busiest = runs * (each * busy).max(rounds * (busy + WAIT));
+    device.launching(1) + with_tensors(PRODUCT * all, 0.0, task) + busiest / device.clock()
 }
 
 /// The compile-time options of the kernel.
@@ -207,7 +177,7 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
     let Task { conv, request: Request { dtype, .. }, .. } = arguments.task;
     let ([x, dy], dw) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
-    let (blocks, _) = Blocks::best(arguments.task, config, units);
+    let blocks = Blocks::new(conv, config, units);
     for gather in Gather::all(conv, Pass::Weight) {
         let along = Run::new(config.rows, &gather.axes[AXES - 1]);
         let steps = weight_steps(conv, Pass::Weight);
@@ -244,7 +214,7 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
                     blocks.vectors as u32,
                     blocks.across as u32,
                     blocks.across as u32,
-                    blocks.strips(units) as u32,
+                    blocks.strips as u32,
                     (depth.kernel() * height.kernel()) as u32,
                     width.output() as u32,
                     blocks.lines as u32,

@@ -232,6 +232,27 @@ fn an_impossible_tile_is_refused_by_its_limit() {
     assert!(refused("block_k=2", F32, &PROCESSOR).contains("block_k=2 was requested"));
 }
 
+/// The channels that a cube computes in a depthwise weight gradient are a number of its tile.
+#[test]
+fn depthwise_weight_gradients_have_the_requested_channels() {
+    let conv = conv(8, 64, 64, 64);
+    let config = |pass, text: &str| {
+        let algorithm = Some(Algorithm::Depthwise);
+        let options = PlanOptions { tile: text.parse().unwrap(), algorithm, layout: None };
+        let plan = Plan::new(&conv, Request { pass, ..BF16 }, options, &GPU);
+        plan.map_or_else(|error| error.to_string(), |plan| plan.config.to_string())
+    };
+    assert!(config(Pass::Weight, "block_n=32").ends_with("lines=1,lanes=4,vectors=8"));
+    for (pass, text) in [
+        (Pass::Weight, "block_n=6"),
+        (Pass::Weight, "block_n=1024"),
+        (Pass::Forward, "ratio_n=1,block_n=32"),
+    ] {
+        let refused = config(pass, text);
+        assert!(refused.contains("was requested; the rest of the tile takes"), "{refused}");
+    }
+}
+
 /// A search may halve a number of the tile to zero.
 #[test]
 fn a_tile_of_nothing_is_refused_by_every_kernel() {
