@@ -1,6 +1,7 @@
 //! Tests of every property that a device must have, on every device: one binary, so that it can be copied to a machine
 //! with a GPU.
 
+mod asynchronous;
 mod conv;
 #[cfg(feature = "kernels")]
 mod conv_handles;
