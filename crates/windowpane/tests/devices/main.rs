@@ -18,6 +18,7 @@ mod pool_handles;
 mod suite;
 mod tensor;
 mod transpose;
+mod views;
 
 /// Whether this process runs only this test, so that no other test adds to the count of launches. Otherwise the test
 /// runs in a process of its own and must pass there.
