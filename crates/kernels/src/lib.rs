@@ -18,6 +18,7 @@ mod packed;
 mod pad;
 pub mod pool;
 mod random;
+pub mod strided;
 mod transpose;
 
 pub use cast::{cast, casts};

@@ -464,13 +464,20 @@ impl Device {
         ask: impl FnOnce(cubecl::client::Client) -> A + Send + 'static,
     ) -> Result<A::Output> {
         self.require_alive()?;
-        listen(self, client, self.wait_limit()?, ask).map_err(|reason| match reason {
+        listen(self, client, self.wait_limit()?, ask)
+            .map_err(|reason| self.unanswered(work, reason))
+    }
+
+    /// The error for an answer that did not come; gives the device up if it was late.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn unanswered(&self, work: &str, reason: Unanswered) -> Error {
+        match reason {
             Unanswered::Late(limit) => {
                 let reason = self.inner.watchdog.give_up(work, limit).to_string();
                 Error::DeviceLost { device: self.clone(), reason }
             }
             reason => self.failure(work, &reason),
-        })
+        }
     }
 
     /// The same device, but with its own limit, and its own end.

@@ -143,6 +143,49 @@ pub enum Error {
         /// The elements found.
         found: usize,
     },
+    /// A part of a tensor was requested that it does not have.
+    #[error(
+        "positions {start}..{} of dimension {dim} were requested but the dimensions are {dims:?}; request positions \
+         inside them",
+        start.saturating_add(*len)
+    )]
+    OutsideOfDimension {
+        /// The dimensions of the tensor.
+        dims: Vec<usize>,
+        /// The dimension requested, counted from 0.
+        dim: usize,
+        /// The first position requested.
+        start: usize,
+        /// The number of positions requested.
+        len: usize,
+    },
+    /// There are more or fewer strides than dimensions.
+    #[cfg(feature = "kernels")]
+    #[error(
+        "the strides {strides:?} were given for the dimensions {dims:?}; give one stride for each dimension"
+    )]
+    StridesMismatch {
+        /// The strides, in elements.
+        strides: Vec<usize>,
+        /// The dimensions.
+        dims: Vec<usize>,
+    },
+    /// Strides lead to elements outside of the memory.
+    #[cfg(feature = "kernels")]
+    #[error(
+        "the dimensions {dims:?} with strides {strides:?} need {needed} elements in memory but the handle has {found}; give \
+         strides in elements, and a handle of the whole memory"
+    )]
+    StridesTooFar {
+        /// The dimensions.
+        dims: Vec<usize>,
+        /// The strides, in elements.
+        strides: Vec<usize>,
+        /// The elements from the first to the last.
+        needed: usize,
+        /// The elements of the memory from the handle's offset on.
+        found: u64,
+    },
     /// The source of a copy has other dimensions than its target.
     #[error(
         "a tensor with dimensions {found:?} cannot be copied to one with {asked:?}; use equal dimensions"

@@ -24,6 +24,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod asynchronous;
 #[cfg(feature = "kernels")]
 mod at_exit;
 mod ceiling;

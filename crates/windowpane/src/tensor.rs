@@ -14,7 +14,7 @@ use crate::{Backend, Device, Element, Error, Result};
 /// An array on a device, with its dimensions in memory order.
 ///
 /// Cloning is cheap: clones share the elements. Operators never change them; only a [replay](crate::Recording::replay)
-/// overwrites the results of its work, in all clones.
+/// overwrites the results of its work, in all clones and [parts](Self::narrow).
 #[derive(Clone, Debug)]
 pub struct Tensor {
     device: Device,
@@ -28,7 +28,9 @@ enum Data {
     Host(HostBuffer),
     #[cfg(feature = "kernels")]
     Device {
-        memory: Arc<Memory>,
+        /// The memory of the elements.
+        handle: cubecl::server::Handle,
+        owners: Arc<Owners>,
         /// The operator that made it, for errors that appear when it is read.
         work: Arc<str>,
         /// Checks that must pass before it is valid, including those of its inputs, each once.
@@ -36,12 +38,11 @@ enum Data {
     },
 }
 
-/// The memory of a tensor. Its owners are counted here as well as by CubeCL: memory with a single owner may be
+/// Counts the tensors that share memory, clones and parts, as well as CubeCL does: memory with a single owner may be
 /// overwritten.
 #[cfg(feature = "kernels")]
 #[derive(Debug)]
-struct Memory {
-    handle: cubecl::server::Handle,
+struct Owners {
     /// Whether code outside this crate has the handle too, and so may own the memory.
     lent: AtomicBool,
 }
@@ -160,17 +161,77 @@ impl Tensor {
     ) -> Result<Self> {
         let dims = dims.as_ref().to_vec();
         let elements = count(&dims)?;
-        device.require(dtype)?;
-        let target = device.target().filter(|to| to.client.service_id() == handle.service);
-        let target = target.ok_or_else(|| Error::ForeignHandle { device: device.clone() })?;
-        windowpane_kernels::check_buffer(target.device, "the tensor", dtype, &handle, elements)
+        let capabilities = require_own(device, dtype, &handle)?;
+        windowpane_kernels::check_buffer(capabilities, "the tensor", dtype, &handle, elements)
             .map_err(|reason| device.refuses(reason.into()))?;
         if elements == 0 {
-            return Ok(Self::on_host(device, dims, HostBuffer::from_bytes(dtype, &[])));
+            return Ok(Self::empty(device, dtype, dims));
         }
+        Ok(Self::lent(device, dtype, dims, handle))
+    }
+
+    /// A tensor over memory that a CubeCL program has allocated, whose elements lie at strides: neighbours along an axis
+    /// are as many elements apart as its stride says, and the first element is at the handle's offset. A stride of 0
+    /// repeats elements.
+    ///
+    /// Elements that lie one after the other are shared, as by [`from_handle`](Self::from_handle). All others are copied
+    /// on the device into this order, and so are elements at an offset that kernels cannot read at. A copy does not change
+    /// with the memory.
+    ///
+    /// ```
+    /// use windowpane::{DType, Device, Tensor};
+    ///
+    /// # let Some(client) = Device::best().client().cloned() else { return Ok(()) };
+    /// // A program has two channels of three samples each, and windowpane needs three pixels of two channels each.
+    /// let memory = client.create_from_slice(bytemuck::cast_slice(&[1f32, 2.0, 3.0, 10.0, 20.0, 30.0]));
+    /// let device = Device::from_client(client);
+    /// let x = Tensor::from_strided_handle(&device, DType::F32, memory, [1, 3, 2], [6, 1, 3])?;
+    /// assert_eq!(x.dims(), [1, 3, 2]);
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 10.0, 2.0, 20.0, 3.0, 30.0]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    #[doc(alias("permute", "expand", "contiguous", "as_strided"))]
+    #[cfg(feature = "kernels")]
+    pub fn from_strided_handle(
+        device: &Device,
+        dtype: DType,
+        handle: cubecl::server::Handle,
+        dims: impl AsRef<[usize]>,
+        strides: impl AsRef<[usize]>,
+    ) -> Result<Self> {
+        let (dims, strides) = (dims.as_ref().to_vec(), strides.as_ref());
+        if strides.len() != dims.len() {
+            return Err(Error::StridesMismatch { strides: strides.to_vec(), dims });
+        }
+        let elements = count(&dims)?;
+        require_own(device, dtype, &handle)?;
+        let axes: Vec<[usize; 2]> =
+            dims.iter().zip(strides).map(|(dim, stride)| [*dim, *stride]).collect();
+        let needed = windowpane_kernels::strided::reach(&axes);
+        // The handle's own size wraps around if its offsets are past its end.
+        let cut = handle.offset_start.unwrap_or(0).saturating_add(handle.offset_end.unwrap_or(0));
+        let found = handle.size().saturating_sub(cut) / dtype.size() as u64;
+        if needed as u64 > found {
+            let strides = strides.to_vec();
+            return Err(Error::StridesTooFar { dims, strides, needed, found });
+        }
+        if elements == 0 {
+            return Ok(Self::empty(device, dtype, dims));
+        }
+        Self::lent(device, dtype, vec![elements], handle).at_strides(dims, 0, &axes)
+    }
+
+    /// A tensor over memory from outside.
+    #[cfg(feature = "kernels")]
+    fn lent(
+        device: &Device,
+        dtype: DType,
+        dims: Vec<usize>,
+        handle: cubecl::server::Handle,
+    ) -> Self {
         let tensor = Self::on_device(device, dtype, dims, handle, "memory from outside");
         tensor.lend();
-        Ok(tensor)
+        tensor
     }
 
     /// The memory of the elements, for kernels of other crates on [`Device::client`]; `None` on `host`, and for a tensor
@@ -189,9 +250,9 @@ impl Tensor {
     /// Notes that code outside this crate has the memory, so that it is never overwritten.
     #[cfg(feature = "kernels")]
     fn lend(&self) {
-        if let Data::Device { memory, .. } = &self.data {
+        if let Data::Device { owners, .. } = &self.data {
             // The count of owners orders this store before a later look for a single owner.
-            memory.lent.store(true, Ordering::Relaxed);
+            owners.lent.store(true, Ordering::Relaxed);
         }
     }
 
@@ -208,6 +269,86 @@ impl Tensor {
     pub fn reshape(&self, dims: impl AsRef<[usize]>) -> Result<Self> {
         let dims = check_dims(dims.as_ref(), self.len())?;
         Ok(Self { dims, ..self.clone() })
+    }
+
+    /// A part of the tensor: the positions from `start` to `start + len` of one dimension, and all of the others.
+    ///
+    /// On a device, a range of samples is not copied: the part shares the memory of the whole and keeps it allocated. The
+    /// same is true of the second dimension if there is one sample, and so on. The part must start where kernels can read,
+    /// at a multiple of 16 to 256 bytes, depending on the device. All other parts are copied, and so are those on `host`.
+    ///
+    /// ```
+    /// use windowpane::{DType, Device, MaxPool, Tensor};
+    ///
+    /// let x = Tensor::random(&Device::best(), DType::F32, [8, 16, 16, 4], 1)?;
+    /// let y = MaxPool::new(2).forward(&x.narrow(0, 2, 3)?)?; // the samples 2, 3 and 4
+    /// assert_eq!(y.dims(), [3, 8, 8, 4]);
+    /// let rows = x.narrow(1, 0, 6)?; // the first 6 rows of each sample: a copy
+    /// assert_eq!(rows.dims(), [8, 6, 16, 4]);
+    /// assert!(x.narrow(0, 6, 3).is_err());
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    #[doc(alias("slice", "slice_axis", "split"))]
+    pub fn narrow(&self, dim: usize, start: usize, len: usize) -> Result<Self> {
+        self.device.require_alive()?;
+        let whole = self.dims.get(dim).copied();
+        let Some(whole) = whole.filter(|whole| start <= *whole && len <= whole - start) else {
+            return Err(Error::OutsideOfDimension { dims: self.dims.clone(), dim, start, len });
+        };
+        if len == whole {
+            return Ok(self.clone());
+        }
+        let mut dims = self.dims.clone();
+        dims[dim] = len;
+        let inner: usize = dims[dim + 1..].iter().product();
+        #[cfg(feature = "kernels")]
+        if let Data::Device { .. } = &self.data {
+            if len == 0 {
+                return Ok(Self::empty(&self.device, self.dtype, dims));
+            }
+            let outer = dims[..dim].iter().product();
+            return self.at_strides(
+                dims,
+                start * inner,
+                &[[outer, whole * inner], [len * inner, 1]],
+            );
+        }
+        let elements = dims.iter().product::<usize>();
+        self.device.require_memory(elements.saturating_mul(self.dtype.size()), "a part")?;
+        let buffer = self.read()?;
+        with_element!(self.dtype, T => {
+            let rows = element_slice::<T>(&buffer).chunks_exact((whole * inner).max(1));
+            let parts = rows.flat_map(|row| &row[start * inner..(start + len) * inner]);
+            Ok(Self::on_host(&self.device, dims, T::into_host(parts.copied().collect())))
+        })
+    }
+
+    /// The elements at strides from the element `first` on, in the same memory if they are dense there and kernels can read
+    /// at their offset, and else in a copy. The tensor is on the device and holds all of them, at least one; each axis has
+    /// its extent and its stride.
+    #[cfg(feature = "kernels")]
+    fn at_strides(&self, dims: Vec<usize>, first: usize, axes: &[[usize; 2]]) -> Result<Self> {
+        use windowpane_kernels::{check_buffer, strided};
+        let (device, dtype, elements) = (&self.device, self.dtype, count(&dims)?);
+        let (Some((_, handle)), Some(target)) = (self.memory(), device.target()) else {
+            unreachable!("the caller knows that it is on the device");
+        };
+        let from = handle.clone().offset_start((first * dtype.size()) as u64);
+        if strided::is_dense(axes)
+            && check_buffer(target.device, "the part", dtype, &from, elements).is_ok()
+        {
+            let after = from.size_in_used() - target.device.buffer_size(dtype, elements) as u64;
+            let mut part = Self { dims, ..self.clone() };
+            if let Data::Device { handle, .. } = &mut part.data {
+                *handle = from.offset_end(after);
+            }
+            return Ok(part);
+        }
+        let to = memory(device, target, dtype, elements)?;
+        strided::copy(target, dtype, &from, &to, axes)
+            .map_err(|reason| device.refuses(reason.into()))?;
+        let work = format!("a copy of a part of {dims:?}");
+        Ok(Self::on_device(device, dtype, dims, to, work).doubted_with(&[self]))
     }
 
     /// Random numbers, generated on the device: uniform from −0.5 to 0.5, for integer types whole
@@ -318,6 +459,12 @@ impl Tensor {
         Self { device: device.clone(), dtype, dims, data: Data::Host(buffer) }
     }
 
+    /// A tensor without elements.
+    #[cfg(feature = "kernels")]
+    fn empty(device: &Device, dtype: DType, dims: Vec<usize>) -> Self {
+        Self::on_host(device, dims, HostBuffer::from_bytes(dtype, &[]))
+    }
+
     #[cfg(feature = "kernels")]
     pub(crate) fn on_device(
         device: &Device,
@@ -332,7 +479,8 @@ impl Tensor {
             dtype,
             dims,
             data: Data::Device {
-                memory: Arc::new(Memory { handle, lent: false.into() }),
+                handle,
+                owners: Arc::new(Owners { lent: false.into() }),
                 work: work.into(),
                 doubts: Vec::new(),
             },
@@ -445,10 +593,10 @@ impl Tensor {
     /// Waits for the elements and returns errors of the work that made them, without reading them.
     pub fn wait(&self) -> Result<()> {
         #[cfg(feature = "kernels")]
-        if let (Data::Device { memory, work, .. }, Some(client)) =
+        if let (Data::Device { handle, work, .. }, Some(client)) =
             (&self.data, self.device.own_client())
         {
-            let handle = memory.handle.clone();
+            let handle = handle.clone();
             let ask = |client: cubecl::client::Client| async move {
                 client.sync_buffers([&handle]).await
             };
@@ -562,9 +710,9 @@ impl Tensor {
     #[cfg(feature = "kernels")]
     pub(crate) fn memory(&self) -> Option<(&cubecl::client::Client, &cubecl::server::Handle)> {
         match &self.data {
-            Data::Device { memory, .. } => {
-                crate::recording::note(&memory.handle);
-                Some((self.device.own_client()?, &memory.handle))
+            Data::Device { handle, .. } => {
+                crate::recording::note(handle);
+                Some((self.device.own_client()?, handle))
             }
             Data::Host(_) => None,
         }
@@ -574,9 +722,9 @@ impl Tensor {
     #[cfg(feature = "kernels")]
     pub(crate) fn own_handle(&mut self) -> Option<&cubecl::server::Handle> {
         match &mut self.data {
-            Data::Device { memory, .. } => {
-                let own = Arc::get_mut(memory).filter(|own| !own.lent.load(Ordering::Relaxed));
-                let own = own.map(|own| &own.handle);
+            Data::Device { handle, owners, .. } => {
+                let own = Arc::get_mut(owners).is_some_and(|own| !*own.lent.get_mut());
+                let own = own.then_some(&*handle);
                 own.into_iter().for_each(crate::recording::note);
                 own
             }
@@ -589,10 +737,10 @@ impl Tensor {
         match &self.data {
             Data::Host(buffer) => Ok(buffer.clone()),
             #[cfg(feature = "kernels")]
-            Data::Device { memory, work, .. } => {
+            Data::Device { handle, work, .. } => {
                 self.check_doubts()?;
                 let client = self.device.own_client().expect("a tensor with a handle has a client");
-                let bytes = self.device.read(client, &memory.handle, work)?;
+                let bytes = self.device.read(client, handle, work)?;
                 // A packed tensor is padded.
                 let bytes = &bytes[..bytes.len().min(self.len() * self.dtype.size())];
                 Ok(HostBuffer::from_bytes(self.dtype, bytes))
@@ -619,6 +767,19 @@ pub(crate) fn count(dims: &[usize]) -> Result<usize> {
         }
         .into()),
     }
+}
+
+/// Refuses memory of another device, and types that the device lacks.
+#[cfg(feature = "kernels")]
+fn require_own<'a>(
+    device: &'a Device,
+    dtype: DType,
+    handle: &cubecl::server::Handle,
+) -> Result<&'a windowpane_kernels::Capabilities> {
+    device.require(dtype)?;
+    let is_own = device.own_client().is_some_and(|own| own.service_id() == handle.service);
+    let capabilities = device.capabilities().filter(|_| is_own);
+    capabilities.ok_or_else(|| Error::ForeignHandle { device: device.clone() })
 }
 
 /// Allocates memory for elements; the device may refuse too large a buffer.

@@ -15,6 +15,10 @@
 //! device is idle if every thread that launched work on it has waited since: for its own stream, so for all of its work.
 //!
 //! What a helper left behind holds stays allocated until the program ends.
+//!
+//! A read that must not block its caller runs on a reader: a thread for each thread that asks and each device, which waits
+//! as any other thread does, with the same limit. Reads that one thread asks for come one after the other, as its work
+//! does. The asking thread counts as not having waited, because it may launch more before the answer comes.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -118,6 +122,27 @@ impl Watchdog {
         within(limit.filter(|_| !idle), wait)
     }
 
+    /// Runs a wait for this thread's work on its reader, after those before it, and returns at once.
+    pub(crate) fn aside(&self, wait: impl FnOnce() + Send + 'static) -> Result<(), NoAnswer> {
+        let ask = |readers: &RefCell<Vec<(usize, Sender<Question>)>>| -> Result<_, NoAnswer> {
+            let mut readers = readers.borrow_mut();
+            if let Some((_, reader)) = readers.iter().find(|(id, _)| *id == self.id) {
+                return Ok(reader.clone());
+            }
+            let reader = helper()?;
+            readers.push((self.id, reader.clone()));
+            Ok(reader)
+        };
+        // A thread that ends has no readers any more.
+        let reader = READERS.try_with(ask).unwrap_or_else(|_| helper())?;
+        // A panic must not end the reader; the wait itself passes it on.
+        let question: Question = Box::new(|| drop(catch_unwind(AssertUnwindSafe(wait))));
+        match reader.send(question) {
+            Ok(()) => Ok(()),
+            Err(_) => unreachable!("a reader ends only after its last sender, and catches panics"),
+        }
+    }
+
     /// That of a device.
     pub(crate) fn of(backend: Backend, index: usize) -> Arc<Self> {
         type Known = Vec<((Backend, usize), Arc<Watchdog>)>;
@@ -204,6 +229,11 @@ thread_local! {
     static HELPER: Cell<Option<Sender<Question>>> = const { Cell::new(None) };
 }
 
+thread_local! {
+    /// The readers of this thread, with the `id` of their device.
+    static READERS: RefCell<Vec<(usize, Sender<Question>)>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Starts a thread that answers questions until nobody can ask it.
 fn helper() -> Result<Sender<Question>, NoAnswer> {
     let (sender, questions) = channel::<Question>();
@@ -281,6 +311,31 @@ mod tests {
         drop(end);
     }
 
+    /// A read that waits elsewhere does not hold up its caller, comes after the caller's earlier reads, and not after those
+    /// of another device.
+    #[test]
+    fn readers_do_not_block() {
+        let [one, other] = [Watchdog::default(), Watchdog::default()];
+        let (end, never) = channel::<()>();
+        let (reply, answers) = channel();
+        let tell = |number: u32| {
+            let reply = reply.clone();
+            move || reply.send((number, std::thread::current().id())).unwrap()
+        };
+        one.aside(move || assert!(never.recv().is_err())).unwrap();
+        one.aside(tell(1)).unwrap();
+        one.aside(|| panic!("as runtimes do")).unwrap();
+        one.aside(tell(2)).unwrap();
+        other.aside(tell(3)).unwrap();
+        let third = answers.recv().unwrap();
+        assert_eq!(third.0, 3);
+        assert!(answers.try_recv().is_err());
+        drop(end);
+        let [first, second] = [answers.recv().unwrap(), answers.recv().unwrap()];
+        assert_eq!((first.0, second), (1, (2, first.1)));
+        assert_ne!(first.1, third.1);
+    }
+
     /// A wait runs on the calling thread if every thread has waited for its work, and else on a helper.
     #[test]
     fn idle_devices_need_no_helper() {
@@ -351,6 +406,7 @@ mod tests {
             lost(hung.wait());
             lost(y.wait());
             lost(x.to_vec::<f32>().map(drop));
+            lost(cubecl::future::block_on(x.to_vec_async::<f32>()).map(drop));
             lost(Tensor::from_slice(&hung, &[1.0f32], [1]).map(drop));
             lost(Tensor::random(&hung, DType::F32, dims, 1).map(drop));
             lost(x.randomize(2));

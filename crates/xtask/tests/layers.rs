@@ -1,8 +1,8 @@
 //! Checks that the kernels crate keeps its layers, by the paths in its sources.
 //!
 //! ```text
-//! device ← cube ← error ← problem ← common ← a kernel        ← select, launch, transposes, mod
-//! device ← cube ← packed, cast, copy, pad, random, transpose ← select, launch, transposes, mod
+//! device ← cube ← error ← problem ← common ← a kernel                 ← select, launch, transposes, mod
+//! device ← cube ← packed, cast, copy, pad, random, strided, transpose ← select, launch, transposes, mod
 //! ```
 //!
 //! A kernel never names another kernel or the selection, so that it can be read, changed and removed without them.
@@ -49,7 +49,7 @@ impl Part {
             "device" => Self::Device,
             "cube" => Self::Cube,
             "error" => Self::Error,
-            "packed" | "cast" | "copy" | "pad" | "random" | "transpose" => Self::Small,
+            "packed" | "cast" | "copy" | "pad" | "random" | "strided" | "transpose" => Self::Small,
             operator if OPERATORS.contains(&operator) => {
                 let own = word(1);
                 let operator = operator.to_string();

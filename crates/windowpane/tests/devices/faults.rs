@@ -274,6 +274,10 @@ fn a_launch_that_is_rejected_costs_no_other() {
             let output = Tensor::from_handle(&device, DType::F32, output, [16]).unwrap();
             let read = output.to_vec::<f32>();
             assert!(matches!(read, Err(Error::Device { .. })), "{device}: {read:?}");
+            let read = crate::asynchronous::block_on(output.to_vec_async::<f32>());
+            assert!(matches!(read, Err(Error::Device { .. })), "{device}: {read:?}");
+            let part = output.narrow(0, 0, 8).and_then(|part| part.to_vec::<f32>());
+            assert!(matches!(part, Err(Error::Device { .. })), "{device}: {part:?}");
             works(&device);
         }
     }

@@ -1,6 +1,7 @@
 //! Tests of every property that a device must have, on every device: one binary, so that it can be copied to a machine
 //! with a GPU.
 
+mod asynchronous;
 mod conv;
 #[cfg(feature = "kernels")]
 mod conv_handles;
@@ -17,6 +18,7 @@ mod pool_handles;
 mod suite;
 mod tensor;
 mod transpose;
+mod views;
 
 /// Whether this process runs only this test, so that no other test adds to the count of launches. Otherwise the test
 /// runs in a process of its own and must pass there.
