@@ -5,7 +5,7 @@ use std::path::Path;
 
 use windowpane::{
     AvgPool, Backend, Conv, ConvTranspose, DType, Device, LpPool, MaxPool, MaxUnpool, MedianPool,
-    MinPool, ModePool, Pad, RankPool, SumPool, Tensor,
+    MinPool, ModePool, Pad, RankPool, StochasticPool, SumPool, Tensor,
 };
 
 fn docs() -> &'static Path {
@@ -64,6 +64,7 @@ fn operators_take_the_types_of_the_table() {
             "`AvgPool`" => AvgPool::new(2).forward(&x).is_ok(),
             "`SumPool`" => SumPool::new(2).forward(&x).is_ok(),
             "`LpPool`" => LpPool::new(2, 2).forward(&x).is_ok(),
+            "`StochasticPool`" => StochasticPool::new(2).forward(&x).is_ok(),
             "`Pad`" => Pad::new(1).forward(&x).is_ok(),
             "`Conv`" => plain.plan(&host, dtype, &image, &w).is_ok(),
             "`ConvTranspose`" => ConvTranspose::new(3).plan(&host, dtype, &image, &w).is_ok(),
@@ -75,6 +76,7 @@ fn operators_take_the_types_of_the_table() {
                     AvgPool::new(2).plan_backward(&host, dtype, &image).is_ok(),
                     SumPool::new(2).plan_backward(&host, dtype, &image).is_ok(),
                     LpPool::new(2, 2).plan_backward(&host, dtype, &image).is_ok(),
+                    StochasticPool::new(2).plan_backward(&host, dtype, &image).is_ok(),
                     Pad::new(1).backward(&x, &[1, 2, 2, 2]).is_ok(),
                     plain.plan_backward_data(&host, dtype, &image, &w).is_ok(),
                     plain.plan_backward_weight(&host, dtype, &image, &w).is_ok(),
@@ -86,7 +88,7 @@ fn operators_take_the_types_of_the_table() {
             other => panic!("the table has the unknown operator {other}"),
         }
     };
-    assert_eq!(table.len(), 13, "every operator has a row");
+    assert_eq!(table.len(), 14, "every operator has a row");
     for (operator, cells) in &table {
         for (dtype, cell) in cells {
             let expected = if takes(operator, *dtype) { "yes" } else { "–" };

@@ -7,7 +7,7 @@ use windowpane::geometry::LIMIT;
 use windowpane::{
     AvgPool, Backend, DType, Device, Divisor, Exponent, Extents, IndexBase, Layout, LpPool,
     MaxPool, MinPool, ModePool, Padding, PoolAlgorithm, PoolPlan, Rank, RankPool, Rounding, Same,
-    Window,
+    StochasticPool, Window,
 };
 
 use crate::failure::Failure;
@@ -58,6 +58,8 @@ pub(crate) enum Op {
     #[value(alias = "median")]
     Rank,
     Mode,
+    Stochastic,
+    StochasticMean,
 }
 
 /// Flags that replace the kernel and all of its options.
@@ -68,7 +70,8 @@ const FITTED: [&str; 2] = ["adaptive", "global"];
 #[command(group = ArgGroup::new("window").args(["kernel", "adaptive", "global"]).required(true))]
 pub(crate) struct PoolArgs {
     /// Reduction of each window; lp is the norm (Σ|x|^p)^(1/p), rank is the median unless --rank is
-    /// given, mode is the most frequent number
+    /// given, mode is the most frequent number, stochastic draws a number with a probability
+    /// proportional to it, and stochastic-mean is the mean of what it draws
     #[arg(long, value_enum, default_value = "max")]
     op: Op,
     /// Exponent of --op lp, at least 1 [default: 2]
@@ -77,6 +80,9 @@ pub(crate) struct PoolArgs {
     /// Rank of --op rank: how many numbers of a window precede the result, or a fraction of them [default: 1/2]
     #[arg(long, value_name = "N|A/B")]
     rank: Option<Rank>,
+    /// Seed of --op stochastic: the same seed draws the same numbers on every device [default: 0]
+    #[arg(long, value_name = "S")]
+    seed: Option<u32>,
     /// Window size: 1, 2 or 3 numbers, one per axis
     #[arg(long, value_name = "K,…", value_parser = positive)]
     kernel: Option<Extents>,
@@ -111,7 +117,7 @@ pub(crate) struct PoolArgs {
     /// threads per window), stencil (3×3 averages share their sums), cpu_rows (CPU threads keep what neighbouring
     /// windows share); for gradients gather (reads every window over an input), gather_tile (neighbouring inputs
     /// share loads), gather_staged (windows in shared memory) or segmented_scatter (many windows over an
-    /// input); for norms lp; for ranks and modes rank
+    /// input); for norms lp; for ranks and modes rank; stochastic
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
     /// Type to compute in: f64, f32, f16, bf16, i32, i16, u16, i8 or u8 [default: the file's, else f32]
@@ -152,6 +158,11 @@ pub(crate) enum Operator {
     Norm(LpPool, Exponent),
     Rank(RankPool, Rank),
     Mode(ModePool),
+    Drawn {
+        pool: StochasticPool,
+        with_indices: bool,
+    },
+    MeanDrawn(StochasticPool),
 }
 
 impl Operator {
@@ -171,6 +182,9 @@ impl Operator {
             Self::Norm(pool, _) => pool.plan(device, dtype, dims),
             Self::Rank(pool, _) => pool.plan(device, dtype, dims),
             Self::Mode(pool) => pool.plan(device, dtype, dims),
+            Self::Drawn { pool, with_indices: false } => pool.plan(device, dtype, dims),
+            Self::Drawn { pool, with_indices: true } => pool.plan_with_indices(device, dtype, dims),
+            Self::MeanDrawn(pool) => pool.plan_mean(device, dtype, dims),
         }
     }
 
@@ -186,14 +200,17 @@ impl Operator {
             Self::Min { pool, .. } => pool.plan_backward(device, dtype, dims)?,
             Self::Average(pool, _) => pool.plan_backward(device, dtype, dims)?,
             Self::Norm(pool, _) => pool.plan_backward(device, dtype, dims)?,
-            Self::Rank(..) | Self::Mode(_) => {
-                let op = if let Self::Mode(_) = self { "mode" } else { "rank" };
-                let reason =
-                    format!("--op {op} has no gradient; use --op max, min, avg, sum or lp");
-                return Err(Failure::Arguments(reason));
-            }
+            Self::Drawn { pool, .. } => pool.plan_backward(device, dtype, dims)?,
+            Self::Rank(..) => return Err(no_gradient("rank")),
+            Self::Mode(_) => return Err(no_gradient("mode")),
+            Self::MeanDrawn(_) => return Err(no_gradient("stochastic-mean")),
         })
     }
+}
+
+fn no_gradient(op: &str) -> Failure {
+    let others = "use --op max, min, avg, sum, lp or stochastic";
+    Failure::Arguments(format!("--op {op} has no gradient; {others}"))
 }
 
 /// Calls the constructor that fits the requested window.
@@ -220,7 +237,9 @@ impl PoolArgs {
             false => Ok(()),
         };
         only_for(self.divisor.is_some(), "divisor", &[Op::Avg], "avg")?;
-        only_for(indices.is_some(), "indices", &[Op::Max, Op::Min], "max and --op min")?;
+        let indexed = [Op::Max, Op::Min, Op::Stochastic];
+        only_for(indices.is_some(), "indices", &indexed, "max, min and stochastic")?;
+        only_for(self.seed.is_some(), "seed", &[Op::Stochastic], "stochastic")?;
         only_for(self.p.is_some(), "p", &[Op::Lp], "lp")?;
         only_for(self.rank.is_some(), "rank", &[Op::Rank], "rank")?;
         let (base, with_indices) = (indices.unwrap_or_default(), indices.is_some());
@@ -254,6 +273,14 @@ impl PoolArgs {
             Op::Mode => {
                 let pool = pool_over!(ModePool; window).layout(layout).algorithm(algorithm);
                 Operator::Mode(pool)
+            }
+            Op::Stochastic | Op::StochasticMean => {
+                let pool = pool_over!(StochasticPool; window).layout(layout).algorithm(algorithm);
+                let pool = pool.seed(self.seed.unwrap_or_default()).index_base(base);
+                match self.op {
+                    Op::Stochastic => Operator::Drawn { pool, with_indices },
+                    _ => Operator::MeanDrawn(pool),
+                }
             }
         })
     }

@@ -43,7 +43,8 @@ pub(crate) struct PoolBackward {
     /// File for the result
     #[arg(short, long, value_name = "OUT.npy")]
     output: PathBuf,
-    /// The indices of the maxima or minima, as pool wrote them [default: located in --input]
+    /// The indices of the maxima, minima or drawn numbers, as pool wrote them [default: extrema are
+    /// located in --input]
     #[arg(long, value_name = "IDX.npy")]
     indices: Option<PathBuf>,
     /// What an index counts: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
@@ -106,12 +107,22 @@ impl PoolBackward {
                 pool.backward_with_plan(&plan, &dy, winners)
             }
             (Operator::Min { pool, .. }, None, Some(x)) => pool.backward_from_input(&dy, x),
+            (Operator::Drawn { pool, .. }, Some(drawn), _) => {
+                pool.backward_with_plan(&plan, &dy, drawn)
+            }
             (Operator::Norm(pool, _), _, Some(x)) => pool.backward_with_plan(&plan, &dy, x),
             (Operator::Average(pool, _), _, _) => pool.backward_with_plan(&plan, &dy),
-            (Operator::Rank(..) | Operator::Mode(_), _, _) => {
+            (Operator::Rank(..) | Operator::Mode(_) | Operator::MeanDrawn(_), _, _) => {
                 unreachable!("`plan_backward` refused what has no gradient")
             }
-            (Operator::Max { .. } | Operator::Min { .. } | Operator::Norm(..), _, _) => {
+            (
+                Operator::Max { .. }
+                | Operator::Min { .. }
+                | Operator::Norm(..)
+                | Operator::Drawn { .. },
+                _,
+                _,
+            ) => {
                 unreachable!("`check_sources` refused a gradient without its sources")
             }
         }?;
@@ -125,6 +136,8 @@ impl PoolBackward {
     /// Refuses a gradient whose sources are missing.
     fn check_sources(&self, operator: Operator) -> Result<(), Failure> {
         let missing = match operator {
+            // What was drawn cannot be found again in the input.
+            Operator::Drawn { with_indices: false, .. } => "--op stochastic needs --indices",
             _ if self.input.is_some() => return Ok(()),
             Operator::Max { with_indices: false, .. } => "--op max needs --indices or --input",
             Operator::Min { with_indices: false, .. } => "--op min needs --indices or --input",

@@ -6,11 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use windowpane::geometry::Extremum;
 use windowpane::{
-    AvgPool, DType, Device, Divisor, Exponent, Extents, Layout, LpPool, MaxPool, MinPool, ModePool,
-    Padding, PoolPlan, Rank, RankPool, Tensor, Window,
+    AvgPool, DType, Device, Divisor, Exponent, Extents, IndexBase, Layout, LpPool, MaxPool,
+    MinPool, ModePool, Padding, PoolPlan, Rank, RankPool, StochasticPool, Tensor, Window,
 };
 use windowpane_reference::Total;
-use windowpane_reference::pool::{Algorithm, direct, extremum, lp, mode, rank};
+use windowpane_reference::pool::{Algorithm, direct, extremum, lp, mode, rank, stochastic};
 
 use crate::args::{On, Op, Operator, count, counted, natural, number};
 use crate::element::{self, Comparable, with_element};
@@ -245,6 +245,13 @@ impl Run {
                 Operator::Rank(RankPool::with_window(rank, window).layout(layout), rank)
             }
             Op::Mode => Operator::Mode(ModePool::with_window(window).layout(layout)),
+            Op::Stochastic => Operator::Drawn {
+                pool: StochasticPool::with_window(window).layout(layout),
+                with_indices: false,
+            },
+            Op::StochasticMean => {
+                Operator::MeanDrawn(StochasticPool::with_window(window).layout(layout))
+            }
         }
     }
 
@@ -263,6 +270,8 @@ impl Run {
             Operator::Norm(pool, _) => pool.forward_with_plan(plan, &x),
             Operator::Rank(pool, _) => pool.forward_with_plan(plan, &x),
             Operator::Mode(pool) => pool.forward_with_plan(plan, &x),
+            Operator::Drawn { pool, .. } => pool.forward_with_plan(plan, &x),
+            Operator::MeanDrawn(pool) => pool.mean_with_plan(plan, &x),
         };
 
         progress.now(format!("running on {device}"));
@@ -325,6 +334,11 @@ fn difference<T: Comparable>(
         Operator::Norm(_, p) => element::first_far(&y, &lp::norm_totals(pooling, p, &x)),
         Operator::Rank(_, wanted) => element::first_other(&y, &rank::rank(pooling, wanted, &x)),
         Operator::Mode(_) => element::first_other(&y, &mode::mode(pooling, &x)),
+        Operator::Drawn { .. } => {
+            let (expected, _) = stochastic::drawn(pooling, 0, IndexBase::Plane, &x);
+            element::first_other(&y, &expected)
+        }
+        Operator::MeanDrawn(_) => element::first_far(&y, &stochastic::mean_totals(pooling, &x)),
     })
 }
 

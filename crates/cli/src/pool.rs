@@ -36,7 +36,7 @@ pub(crate) struct Pool {
     /// File for the result
     #[arg(short, long, value_name = "OUT.npy")]
     output: PathBuf,
-    /// File for the indices of the maxima or minima, as int32
+    /// File for the indices of the maxima, the minima or the drawn numbers, as int32
     #[arg(long, value_name = "IDX.npy")]
     indices: Option<PathBuf>,
     /// What an index counts: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
@@ -79,6 +79,14 @@ impl Pool {
             Operator::Norm(pool, _) => vec![pool.forward_with_plan(&plan, &x)?],
             Operator::Rank(pool, _) => vec![pool.forward_with_plan(&plan, &x)?],
             Operator::Mode(pool) => vec![pool.forward_with_plan(&plan, &x)?],
+            Operator::Drawn { pool, with_indices: false } => {
+                vec![pool.forward_with_plan(&plan, &x)?]
+            }
+            Operator::Drawn { pool, with_indices: true } => {
+                let (y, indices) = pool.forward_with_indices_with_plan(&plan, &x)?;
+                vec![y, indices]
+            }
+            Operator::MeanDrawn(pool) => vec![pool.mean_with_plan(&plan, &x)?],
         };
 
         let summary = summary(&plan, [x.dims(), results[0].dims()], dtype);

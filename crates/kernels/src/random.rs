@@ -7,6 +7,7 @@ use windowpane_geometry::DType;
 
 use crate::cube::buffers::{self, BufferError, Given};
 use crate::cube::convert::elem;
+use crate::cube::random::mixed;
 use crate::cube::unit::plain_grid;
 use crate::device::Target;
 use crate::packed;
@@ -76,12 +77,4 @@ fn random<S: Float>(
     } else {
         S::cast_from(bits & 127)
     };
-}
-
-/// Every bit of the result depends on every bit of `bits`.
-#[cube]
-fn mixed(bits: u32) -> u32 {
-    let bits = (bits ^ (bits >> 16)) * 0x7feb_352du32;
-    let bits = (bits ^ (bits >> 15)) * 0x846c_a68bu32;
-    bits ^ (bits >> 16)
 }

@@ -12,7 +12,7 @@ use windowpane_geometry::{
 };
 use windowpane_reference::memory::{self, Pooled};
 use windowpane_reference::pool::{
-    self, Algorithm, backward, deque, direct, lp, mode, prefix, rank, unpool,
+    self, Algorithm, backward, deque, direct, lp, mode, prefix, rank, stochastic, unpool,
 };
 use windowpane_reference::{Scalar, conv, pad};
 
@@ -86,6 +86,10 @@ fn check_pooling<T: Scalar>(pooling: &Pooling) -> Result<(), TestCaseError> {
     check(Pooled::Norm, Direct, &|| Box::new(lp::norm(pooling, p, &x)))?;
     check(Pooled::Rank, Direct, &|| Box::new(rank::rank(pooling, Rank::MEDIAN, &x)))?;
     check(Pooled::Mode, Direct, &|| Box::new(mode::mode(pooling, &x)))?;
+    check(Pooled::Drawn, Direct, &|| {
+        Box::new(stochastic::drawn(pooling, 1, IndexBase::Plane, &x))
+    })?;
+    check(Pooled::MeanDrawn, Direct, &|| Box::new(stochastic::mean(pooling, &x)))?;
     check(Pooled::MaxBackward, Direct, &|| {
         Box::new(backward::max_backward(pooling, base, &dy, &at).expect("its own indices"))
     })?;

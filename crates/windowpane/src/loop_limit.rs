@@ -43,9 +43,11 @@ pub(crate) fn check_pooling(
             }
             _ => taps,
         },
-        Operator::ExtremumBackward(..) | Operator::AverageBackward(_) => windows,
-        // One pass for the largest magnitude, then one for the sum.
-        Operator::Norm(_) => taps.saturating_mul(2),
+        Operator::ExtremumBackward(..)
+        | Operator::DrawnBackward(_)
+        | Operator::AverageBackward(_) => windows,
+        // One pass for the largest magnitude or the total, then one for the result.
+        Operator::Norm(_) | Operator::Drawn(..) | Operator::MeanDrawn => taps.saturating_mul(2),
         Operator::Rank(_) | Operator::Mode if plan.settings.unrolled => 0,
         Operator::Rank(_) => taps.saturating_add(1).saturating_mul(PASSES),
         // A pass for the largest number, then one for each number that a window has.

@@ -40,11 +40,13 @@ pub enum PoolAlgorithm {
     Lp,
     /// Medians, other ranks and modes: pairs of taps are compared, or the result is found by passes over the window.
     Rank,
+    /// Stochastic pooling: visits the taps of a window twice.
+    Stochastic,
 }
 
 impl PoolAlgorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Direct,
         Self::Sliding,
         Self::RegisterTile,
@@ -58,6 +60,7 @@ impl PoolAlgorithm {
         Self::SegmentedScatter,
         Self::Lp,
         Self::Rank,
+        Self::Stochastic,
     ];
 
     /// The name as it is written on the command line.
@@ -76,13 +79,14 @@ impl PoolAlgorithm {
             Self::SegmentedScatter => "segmented_scatter",
             Self::Lp => "lp",
             Self::Rank => "rank",
+            Self::Stochastic => "stochastic",
         }
     }
 }
 
 /// The kernels and the algorithm of each.
 #[cfg(feature = "kernels")]
-const KERNELS: [(PoolAlgorithm, windowpane_kernels::pool::Algorithm); 12] = {
+const KERNELS: [(PoolAlgorithm, windowpane_kernels::pool::Algorithm); 13] = {
     use windowpane_kernels::pool::Algorithm as Kernel;
     [
         (PoolAlgorithm::Direct, Kernel::Direct),
@@ -97,6 +101,7 @@ const KERNELS: [(PoolAlgorithm, windowpane_kernels::pool::Algorithm); 12] = {
         (PoolAlgorithm::SegmentedScatter, Kernel::SegmentedScatter),
         (PoolAlgorithm::Lp, Kernel::Lp),
         (PoolAlgorithm::Rank, Kernel::Rank),
+        (PoolAlgorithm::Stochastic, Kernel::Stochastic),
     ]
 };
 

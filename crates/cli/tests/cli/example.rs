@@ -43,11 +43,12 @@ fn the_examples_flags_are_spelled_as_it_spells_them() {
 fn the_examples_results_are_valid_in_every_type() {
     for dtype in DType::ALL {
         for command in ["pool2d", "pool3d"] {
-            let ops = ["max", "min", "rank", "mode", "avg", "sum", "lp"];
-            // SEMANTICS 3.5: only floats have norms, and integers of 32 bits no sums.
+            let drawn = ["stochastic", "stochastic-mean"];
+            let ops = ["max", "min", "rank", "mode", "avg", "sum", "lp", drawn[0], drawn[1]];
+            // SEMANTICS 3.5: only floats have norms and drawings, and integers of 32 bits no sums.
             let count = match dtype {
                 DType::I32 => 4,
-                dtype if dtype.is_float() => 7,
+                dtype if dtype.is_float() => ops.len(),
                 _ => 6,
             };
             for op in &ops[..count] {

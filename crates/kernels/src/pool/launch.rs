@@ -39,7 +39,7 @@ pub fn launch(
 }
 
 /// Launches the gradient of a pooling. `dy` has as many elements as the output, `dx` as many as the input; for a
-/// maximum, `winners` holds one `i32` per output.
+/// maximum or a drawing, `winners` holds one `i32` per output.
 ///
 /// Asynchronous, like the forward launch.
 pub fn launch_backward(
@@ -51,9 +51,9 @@ pub fn launch_backward(
     [dy, dx]: [&Handle; 2],
     winners: Option<&Handle>,
 ) -> Result<(), PlanError> {
-    let (device, reduction) = (target.device, gradient.reduction());
-    let task = plan.task(Problem::new(pooling, reduction, dtype).backward(), device)?;
-    check_indices(reduction, winners)?;
+    let device = target.device;
+    let task = plan.task(gradient.of(pooling, dtype), device)?;
+    check_indices(task.reduction(), winners)?;
     let read = given("the output's gradient", dy, dtype, task.outputs());
     let written = given("the input's gradient", dx, dtype, task.inputs());
     let winners = winners.map(|it| given("the indices", it, DType::I32, task.outputs()));

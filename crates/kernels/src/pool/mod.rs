@@ -9,7 +9,7 @@
 //!
 //! | kernel | how it computes | serves |
 //! |---|---|---|
-//! | [`direct`] | one unit per output vector reads every tap | all but norms, ranks and modes |
+//! | [`direct`] | one unit per output vector reads every tap | all but norms, ranks, modes and drawings |
 //! | [`register_tile`] | one unit per strip of outputs; shared taps are loaded and reduced once | few taps |
 //! | [`cpu_rows`] | the same on a processor: a thread walks along the rows of a strip | channels first |
 //! | [`van_herk`] | one axis after the other or a plane at once, at a cost that does not grow with the window | many taps |
@@ -21,6 +21,7 @@
 //! | [`segmented_scatter`] | gradients of maxima: windows with the same winner are added up first | many windows over an input |
 //! | [`lp`] | the norm, which visits its taps twice, and its gradient | norms |
 //! | [`rank`] | medians and other ranks, by comparing pairs or bit by bit; modes, by sorting or counting | ranks, modes |
+//! | [`stochastic`] | draws a number of each window, or computes the mean of what is drawn | stochastic pooling |
 //! | [`unpool`] | moves maxima back to their positions; also the gradient | unpooling |
 //!
 //! `problem` describes what is computed and `common` holds the code that several kernels share. Each folder is one
@@ -50,6 +51,7 @@ pub mod rank;
 pub mod segmented_scatter;
 mod select;
 pub mod stencil;
+pub mod stochastic;
 pub mod strips;
 mod unpacked;
 pub mod unpool;

@@ -22,15 +22,34 @@ pub enum Reduction {
     Rank(Rank),
     /// The most frequent number, and of several the least. It has no gradient.
     Mode,
+    /// One of the numbers, drawn with a probability proportional to it; a negative number counts as 0.
+    Drawn {
+        /// Decides, with the output's position in the tensor, what is drawn.
+        seed: u32,
+        /// The results.
+        output: Output,
+    },
+    /// The mean of what [`Drawn`](Self::Drawn) draws. It has no gradient.
+    MeanDrawn,
 }
 
-/// The results of an extremum.
+/// The results of an extremum or of a drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Output {
     /// The value.
     Values,
-    /// The value, and the index of the tap that holds it.
+    /// The value, and the index of the tap that has it.
     ValuesAndIndices(IndexBase),
+}
+
+impl Output {
+    /// The base of the indices, if there are any.
+    fn base(self) -> Option<IndexBase> {
+        match self {
+            Self::Values => None,
+            Self::ValuesAndIndices(base) => Some(base),
+        }
+    }
 }
 
 impl Reduction {
@@ -47,9 +66,10 @@ impl Reduction {
     /// The base of the indices; `Plane` if the reduction has no indices.
     pub(super) fn base(self) -> IndexBase {
         match self {
-            Self::Extremum(_, Output::ValuesAndIndices(base)) => base,
-            _ => IndexBase::Plane,
+            Self::Extremum(_, output) | Self::Drawn { output, .. } => output.base(),
+            _ => None,
         }
+        .unwrap_or_default()
     }
 
     /// The number that a fixed divisor divides by; 1 if the divisor is not fixed.
@@ -67,7 +87,10 @@ impl Reduction {
 
     /// Whether the reduction returns indices.
     pub(super) fn has_indices(self) -> bool {
-        matches!(self, Self::Extremum(_, Output::ValuesAndIndices(_)))
+        match self {
+            Self::Extremum(_, output) | Self::Drawn { output, .. } => output.base().is_some(),
+            _ => false,
+        }
     }
 }
 
@@ -82,6 +105,9 @@ impl fmt::Display for Reduction {
             Self::Norm(_) => "norm",
             Self::Rank(_) => "rank",
             Self::Mode => "mode",
+            Self::Drawn { output: Output::Values, .. } => "drawn",
+            Self::Drawn { output: Output::ValuesAndIndices(_), .. } => "drawn with indices",
+            Self::MeanDrawn => "mean of the drawn",
         })
     }
 }
@@ -91,6 +117,8 @@ impl fmt::Display for Reduction {
 pub enum Gradient {
     /// An extremum; indices of this base name the winning taps.
     Extremum(IndexBase),
+    /// A drawing; indices of this base name the taps that were drawn.
+    Drawn(IndexBase),
     /// An average.
     Average(Divisor),
 }
@@ -99,9 +127,17 @@ impl Gradient {
     /// The pooling whose gradient this is.
     pub(super) fn reduction(self) -> Reduction {
         match self {
-            Self::Extremum(base) => Reduction::max(Output::ValuesAndIndices(base)),
+            Self::Extremum(base) | Self::Drawn(base) => {
+                Reduction::max(Output::ValuesAndIndices(base))
+            }
             Self::Average(divisor) => Reduction::Average(divisor),
         }
+    }
+
+    /// The problem of this gradient.
+    pub fn of(self, pooling: &Pooling, dtype: DType) -> Problem<'_> {
+        let problem = Problem::new(pooling, self.reduction(), dtype).backward();
+        Problem { any_winner: matches!(self, Self::Drawn(_)), ..problem }
     }
 }
 
@@ -116,12 +152,14 @@ pub struct Problem<'a> {
     pub dtype: DType,
     /// Whether the gradient is computed.
     pub gradient: bool,
+    /// For the gradient of an extremum: whether the winner may be any tap of its window, not only the extremum.
+    pub any_winner: bool,
 }
 
 impl<'a> Problem<'a> {
     /// A pooling.
     pub fn new(pooling: &'a Pooling, reduction: Reduction, dtype: DType) -> Self {
-        Self { pooling, reduction, dtype, gradient: false }
+        Self { pooling, reduction, dtype, gradient: false, any_winner: false }
     }
 
     /// The gradient of the pooling.
@@ -129,7 +167,7 @@ impl<'a> Problem<'a> {
         Self { gradient: true, ..self }
     }
 
-    /// Whether taps are combined one after the other. Norms, ranks and modes have kernels of their own.
+    /// Whether taps are combined one after the other. Other reductions have kernels of their own.
     pub(super) fn folds(&self) -> bool {
         matches!(self.reduction, Reduction::Extremum(..) | Reduction::Average(_))
     }
@@ -149,6 +187,11 @@ impl<'a> Problem<'a> {
     pub(super) fn checked(self, device: &Capabilities) -> Result<Self, PlanError> {
         self.check(device)?;
         Ok(self.computed(device))
+    }
+
+    /// Refuses a gradient.
+    fn check_forward(&self, kernel: &'static str, reason: &'static str) -> Result<(), PlanError> {
+        ensure(!self.gradient, PlanError::NotApplicable { kernel, reason })
     }
 
     /// The problem in the type in which kernels compute.
@@ -175,12 +218,17 @@ impl<'a> Problem<'a> {
             }
             Reduction::Rank(rank) => {
                 rank.check()?;
-                let reason = "a rank has no gradient";
-                ensure(!self.gradient, PlanError::NotApplicable { kernel: "rank", reason })?;
+                self.check_forward("rank", "a rank has no gradient")?;
             }
-            Reduction::Mode => {
-                let reason = "a mode has no gradient";
-                ensure(!self.gradient, PlanError::NotApplicable { kernel: "rank", reason })?;
+            Reduction::Mode => self.check_forward("rank", "a mode has no gradient")?,
+            Reduction::Drawn { .. } | Reduction::MeanDrawn => {
+                let reason = "the gradient of what was drawn is that of the indices";
+                self.check_forward("stochastic", reason)?;
+                let refused = PlanError::FloatsOnly { operator: "stochastic pooling", dtype };
+                ensure(dtype.is_float(), refused)?;
+                if let Reduction::Drawn { output: Output::ValuesAndIndices(base), .. } = reduction {
+                    pooling.check_indices(base)?;
+                }
             }
         }
         let most_taps = match (reduction, dtype.integers()) {

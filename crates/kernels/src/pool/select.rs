@@ -17,7 +17,7 @@ use super::problem::{Output, Problem, Reduction};
 use super::strips::{cpu_rows, register_tile};
 use super::{
     block_reduce, direct, gather, gather_staged, gather_tile, lp, rank, segmented_scatter, stencil,
-    unpacked, unpool, van_herk,
+    stochastic, unpacked, unpool, van_herk,
 };
 use crate::device::Capabilities;
 use crate::error::{PlanError, Verdict, ensure};
@@ -123,6 +123,8 @@ kernels! {
     Lp: lp,
     /// Medians, other ranks and modes: one unit per vector.
     Rank: rank,
+    /// Stochastic pooling: one unit per vector visits its taps twice.
+    Stochastic: stochastic,
 }
 
 /// The settings and the configuration of a kernel for a problem; an error if it cannot compute the problem.
@@ -138,15 +140,14 @@ fn planned<K: Kernel>(
 }
 
 impl Algorithm {
-    /// The kernel to use when a user names `self`: gradients, norms, ranks and modes have kernels of their own.
+    /// The kernel to use when a user names `self`: gradients and some reductions have kernels of their own.
     fn for_problem(self, problem: Problem<'_>) -> Self {
-        match self {
-            Self::Direct if matches!(problem.reduction, Reduction::Norm(_)) => Self::Lp,
-            Self::Direct if matches!(problem.reduction, Reduction::Rank(_) | Reduction::Mode) => {
-                Self::Rank
-            }
-            Self::Direct if problem.gradient => Self::Gather,
-            Self::RegisterTile if problem.gradient => Self::GatherTile,
+        match (self, problem.reduction) {
+            (Self::Direct, Reduction::Norm(_)) => Self::Lp,
+            (Self::Direct, Reduction::Rank(_) | Reduction::Mode) => Self::Rank,
+            (Self::Direct, Reduction::Drawn { .. } | Reduction::MeanDrawn) => Self::Stochastic,
+            (Self::Direct, _) if problem.gradient => Self::Gather,
+            (Self::RegisterTile, _) if problem.gradient => Self::GatherTile,
             _ => self,
         }
     }

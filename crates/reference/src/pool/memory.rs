@@ -17,6 +17,8 @@ pub enum Pooled {
     Norm,
     Rank,
     Mode,
+    Drawn,
+    MeanDrawn,
     MaxBackward,
     AverageBackward,
     NormBackward,
@@ -33,8 +35,8 @@ impl Pooled {
         let divisors = of(field.grid.output_plane(), size_of::<f64>());
         // One outer position of the input for each worker.
         let plane = product([workers(field.outer), field.grid.input_plane(), field.lanes]);
-        let positions =
-            if self == (Self::Max { indices: true }) { of(outputs, size_of::<i32>()) } else { 0 };
+        let indexed = matches!(self, Self::Max { indices: true } | Self::Drawn);
+        let positions = if indexed { of(outputs, size_of::<i32>()) } else { 0 };
         // One list is shared by all rows, and each worker has one for further taps.
         let taps = (1 + workers(usize::MAX)) * TAPS;
         let direct = taps.saturating_add(match self {
@@ -60,6 +62,7 @@ impl Pooled {
                 [y, divisors, wide, of(inputs, size_of::<f64>())]
             }
             (Self::Norm, _) => [y, of(outputs, size_of::<f64>()), direct, 0],
+            (Self::Drawn | Self::MeanDrawn, _) => [y, positions, 0, 0],
             // One window for each worker.
             (Self::Rank | Self::Mode, _) => {
                 let window = product([GROWTH, field.grid.taps(), size_of::<T>()]);

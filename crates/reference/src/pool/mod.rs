@@ -9,6 +9,7 @@
 //! average y[o] = Σ { x[x(o, t)] : t inside } / divisor(o)        an empty window: 0
 //! rank    y[o] = the number of the window that a given number of others precede     an empty window: 0
 //! mode    y[o] = the most frequent number of the window, the least of several       an empty window: 0
+//! drawn   y[o] = a number of the window, drawn with a probability proportional to it      an empty window: 0, index −1
 //! norm    y[o] = (Σ { |x[x(o, t)]|^p : t inside })^(1/p)         an empty window: 0
 //! unpool  x[i] = y[o] where winner(o) is i, else 0               of several, the last
 //! ```
@@ -21,6 +22,7 @@
 //! * [`lp`]: the norm and its gradient as plain loops, and the bound on a kernel's error.
 //! * [`mod@rank`]: medians and other ranks, by selecting among the taps of each window.
 //! * [`mod@mode`]: the most frequent numbers, by sorting the taps of each window.
+//! * [`stochastic`]: drawn numbers, by running sums over the taps of each window, and the mean of what is drawn.
 //! * [`unpool`]: writes maxima back to their positions, and the gradient of that.
 //! * [`backward`]: the gradients, as scatters.
 //!
@@ -36,6 +38,7 @@ pub(crate) mod memory;
 pub mod mode;
 pub mod prefix;
 pub mod rank;
+pub mod stochastic;
 pub mod unpool;
 mod windows;
 

@@ -46,7 +46,7 @@ fn choose(
 ) -> Result<Choice> {
     #[cfg(feature = "kernels")]
     if let (Some(client), Some(capabilities)) = (device.own_client(), device.capabilities()) {
-        let key = (operator, options.algorithm, dtype, *pooling);
+        let key = (operator.without_seed(), options.algorithm, dtype, *pooling);
         let choose =
             || choose_kernel(options, operator, (client, capabilities), device, dtype, pooling);
         return device.poolings().or_make(key, choose).map(Choice::Kernel);

@@ -3,6 +3,7 @@
 use windowpane_geometry::Pooling;
 use windowpane_host::pool::{self, Poolable};
 use windowpane_reference::pool::Algorithm;
+use windowpane_reference::pool::stochastic::{drawn, mean};
 
 use super::Operator;
 use super::run::dims;
@@ -43,7 +44,13 @@ fn pool_slice<T: Element + Poolable>(
         Operator::Norm(p) => (pool::norm(pooling, p, x), None),
         Operator::Rank(rank) => (windowpane_host::rank(pooling, rank, x), None),
         Operator::Mode => (windowpane_host::mode(pooling, x), None),
+        Operator::Drawn(seed, base) => {
+            let (values, indices) = drawn(pooling, seed, base.unwrap_or_default(), x);
+            (values, base.map(|_| indices))
+        }
+        Operator::MeanDrawn => (mean(pooling, x), None),
         Operator::ExtremumBackward(..)
+        | Operator::DrawnBackward(_)
         | Operator::AverageBackward(_)
         | Operator::NormBackward(_)
         | Operator::Unpool(_)
@@ -70,14 +77,14 @@ pub(super) fn backward_on_host(
     let dx = with_element!(dy.dtype(), T => {
         let dy = element_slice::<T>(buffer);
         T::into_host(match (operator, winners) {
-            (Operator::ExtremumBackward(_, base), Some(winners)) => {
+            (Operator::ExtremumBackward(_, base) | Operator::DrawnBackward(base), Some(winners)) => {
                 let winners = winners.host_buffer().expect("a tensor on host has its elements there");
                 pool::max_backward(pooling, base, dy, element_slice::<i32>(winners))?
             }
             (Operator::AverageBackward(divisor), None) => {
                 pool::average_backward(pooling, divisor, dy)
             }
-            _ => unreachable!("an extremum's gradient has winners, an average's none"),
+            _ => unreachable!("only an average's gradient has no winners"),
         })
     });
     Ok(Tensor::on_host(&plan.device, dims(pooling, pooling.input()), dx))

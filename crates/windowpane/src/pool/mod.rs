@@ -90,6 +90,7 @@ mod extremum;
 mod lp;
 mod mode;
 mod rank;
+mod stochastic;
 mod unpool;
 
 pub use average::{AvgPool, SumPool};
@@ -97,4 +98,5 @@ pub use extremum::{MaxPool, MinPool};
 pub use lp::LpPool;
 pub use mode::ModePool;
 pub use rank::{MedianPool, RankPool};
+pub use stochastic::StochasticPool;
 pub use unpool::MaxUnpool;

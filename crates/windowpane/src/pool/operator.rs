@@ -16,6 +16,11 @@ pub(crate) enum Operator {
     Rank(Rank),
     /// The most frequent number.
     Mode,
+    /// A number drawn by a seed, and its index.
+    Drawn(u32, Option<IndexBase>),
+    DrawnBackward(IndexBase),
+    /// The mean of what is drawn.
+    MeanDrawn,
     NormBackward(Exponent),
     Unpool(IndexBase),
     UnpoolBackward(IndexBase),
@@ -39,6 +44,10 @@ impl Operator {
             Self::Rank(Rank::MEDIAN) => "median pooling",
             Self::Rank(_) => "rank pooling",
             Self::Mode => "mode pooling",
+            Self::Drawn(_, None) => "stochastic pooling",
+            Self::Drawn(_, Some(_)) => "stochastic pooling with indices",
+            Self::DrawnBackward(_) => "stochastic pooling's gradient",
+            Self::MeanDrawn => "the mean of stochastic pooling",
             Self::NormBackward(_) => "Lp pooling's gradient",
             Self::Unpool(_) => "max unpooling",
             Self::UnpoolBackward(_) => "max unpooling's gradient",
@@ -48,10 +57,16 @@ impl Operator {
     /// The names of its inputs, for error messages.
     pub(super) fn reads(self) -> &'static str {
         match self {
-            Self::Extremum(..) | Self::Average(_) | Self::Norm(_) | Self::Rank(_) | Self::Mode => {
-                "the input"
+            Self::Extremum(..)
+            | Self::Average(_)
+            | Self::Norm(_)
+            | Self::Rank(_)
+            | Self::Mode
+            | Self::Drawn(..)
+            | Self::MeanDrawn => "the input",
+            Self::ExtremumBackward(..) | Self::DrawnBackward(_) => {
+                "the output's gradient and the winners"
             }
-            Self::ExtremumBackward(..) => "the output's gradient and the winners",
             Self::AverageBackward(_) => "the output's gradient",
             Self::NormBackward(_) => "the output's gradient and the input",
             Self::Unpool(_) => "the maxima and their indices",
@@ -62,11 +77,21 @@ impl Operator {
     /// The base of the indices that it reads or writes, if any.
     pub(crate) fn base(self) -> Option<IndexBase> {
         match self {
-            Self::Extremum(_, base) => base,
-            Self::ExtremumBackward(_, base) | Self::Unpool(base) | Self::UnpoolBackward(base) => {
-                Some(base)
-            }
+            Self::Extremum(_, base) | Self::Drawn(_, base) => base,
+            Self::ExtremumBackward(_, base)
+            | Self::DrawnBackward(base)
+            | Self::Unpool(base)
+            | Self::UnpoolBackward(base) => Some(base),
             _ => None,
+        }
+    }
+
+    /// The operator as far as a plan depends on it: any seed has the same plan.
+    #[cfg(feature = "kernels")]
+    pub(super) fn without_seed(self) -> Self {
+        match self {
+            Self::Drawn(_, base) => Self::Drawn(0, base),
+            _ => self,
         }
     }
 
@@ -104,18 +129,20 @@ impl Operator {
     #[cfg(feature = "kernels")]
     pub(crate) fn reduction(self) -> windowpane_kernels::pool::Reduction {
         use windowpane_kernels::pool::{Output, Reduction};
+        let results =
+            |base: Option<IndexBase>| base.map_or(Output::Values, Output::ValuesAndIndices);
         match self {
-            Self::Extremum(extremum, None) => Reduction::Extremum(extremum, Output::Values),
-            Self::Extremum(extremum, Some(base)) => {
-                Reduction::Extremum(extremum, Output::ValuesAndIndices(base))
-            }
+            Self::Extremum(extremum, base) => Reduction::Extremum(extremum, results(base)),
             // Indices are moved alike, whichever extremum they are of.
-            Self::ExtremumBackward(_, base) | Self::Unpool(base) | Self::UnpoolBackward(base) => {
-                Reduction::max(Output::ValuesAndIndices(base))
-            }
+            Self::ExtremumBackward(_, base)
+            | Self::DrawnBackward(base)
+            | Self::Unpool(base)
+            | Self::UnpoolBackward(base) => Reduction::max(Output::ValuesAndIndices(base)),
             Self::Norm(p) | Self::NormBackward(p) => Reduction::Norm(p),
             Self::Rank(rank) => Reduction::Rank(rank),
             Self::Mode => Reduction::Mode,
+            Self::Drawn(seed, base) => Reduction::Drawn { seed, output: results(base) },
+            Self::MeanDrawn => Reduction::MeanDrawn,
             Self::Average(divisor) | Self::AverageBackward(divisor) => Reduction::Average(divisor),
         }
     }
@@ -127,8 +154,10 @@ impl Operator {
         pooling: &Pooling,
         dtype: DType,
     ) -> windowpane_kernels::pool::Problem<'_> {
-        let problem = windowpane_kernels::pool::Problem::new(pooling, self.reduction(), dtype);
+        use windowpane_kernels::pool::{Gradient, Problem};
+        let problem = Problem::new(pooling, self.reduction(), dtype);
         match self {
+            Self::DrawnBackward(base) => Gradient::Drawn(base).of(pooling, dtype),
             Self::ExtremumBackward(..) | Self::AverageBackward(_) | Self::NormBackward(_) => {
                 problem.backward()
             }

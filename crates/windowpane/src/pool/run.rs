@@ -92,13 +92,15 @@ pub(crate) fn run_again(
             | Operator::Average(_)
             | Operator::Norm(_)
             | Operator::Rank(_)
-            | Operator::Mode,
+            | Operator::Mode
+            | Operator::Drawn(..)
+            | Operator::MeanDrawn,
             [x],
         ) => {
             let (y, indices) = forward(plan, x, spare)?;
             [y].into_iter().chain(indices).collect()
         }
-        (Operator::ExtremumBackward(..), [dy, winners]) => {
+        (Operator::ExtremumBackward(..) | Operator::DrawnBackward(_), [dy, winners]) => {
             vec![backward(plan, dy, Some(winners), spare)?]
         }
         (Operator::AverageBackward(_), [dy]) => vec![backward(plan, dy, None, spare)?],
@@ -166,7 +168,9 @@ fn require_memory(plan: &PoolPlan) -> Result<()> {
         Operator::Norm(_) => Pooled::Norm,
         Operator::Rank(_) => Pooled::Rank,
         Operator::Mode => Pooled::Mode,
-        Operator::ExtremumBackward(..) => Pooled::MaxBackward,
+        Operator::Drawn(..) => Pooled::Drawn,
+        Operator::MeanDrawn => Pooled::MeanDrawn,
+        Operator::ExtremumBackward(..) | Operator::DrawnBackward(_) => Pooled::MaxBackward,
         Operator::AverageBackward(_) => Pooled::AverageBackward,
         Operator::NormBackward(_) => Pooled::NormBackward,
         Operator::Unpool(_) => Pooled::Unpool,
@@ -196,7 +200,7 @@ fn run_kernel(
 ) -> Result<(Tensor, Option<Tensor>)> {
     let pooling = &plan.pooling;
     let dims = dims(pooling, pooling.output());
-    let with_indices = matches!(operator, Operator::Extremum(_, Some(_)));
+    let with_indices = operator.base().is_some();
     let (Some(target), Some((client, input))) = (plan.device.target(), x.memory()) else {
         let empty = |dtype| nothing(plan, dtype, dims.clone());
         return Ok((empty(plan.dtype), with_indices.then(|| empty(DType::I32))));
@@ -242,6 +246,7 @@ fn backward_kernel(
     let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
     let through = match operator {
         Operator::ExtremumBackward(_, base) => Gradient::Extremum(base),
+        Operator::DrawnBackward(base) => Gradient::Drawn(base),
         Operator::AverageBackward(divisor) => Gradient::Average(divisor),
         other => unreachable!("{} has a way of its own", other.name()),
     };

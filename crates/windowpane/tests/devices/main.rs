@@ -15,6 +15,7 @@ mod pad;
 mod pool;
 #[cfg(feature = "kernels")]
 mod pool_handles;
+mod stochastic;
 mod suite;
 mod tensor;
 mod transpose;

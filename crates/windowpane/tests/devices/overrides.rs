@@ -16,7 +16,7 @@ use windowpane::{
 use windowpane_geometry::{Extremum, Pooling};
 use windowpane_reference::pool::{
     Algorithm as Reference, backward, direct, extremum, extremum_with_indices, lp, mode, rank,
-    unpool,
+    stochastic, unpool,
 };
 use windowpane_reference::{Total, conv as reference};
 use windowpane_testing::{
@@ -164,14 +164,18 @@ fn pool_kernels(
         Operator::Norm(2.0),
         Operator::Rank(Rank::MEDIAN),
         Operator::Mode,
+        Operator::Drawn(1),
+        Operator::MeanDrawn,
     ];
     let cases = typical_poolings();
     let has = |kernel, dtype| {
         let mut problems = cases.iter().flat_map(|case| operators.map(|operator| (case, operator)));
         problems.any(|(case, operator)| {
-            let (problem, reduction) = (case.problem(), operator.reduction());
-            let problem = pool::Problem::new(&problem, reduction, dtype);
-            let problem = pool::Problem { gradient: is_gradient, ..problem };
+            let pooling = case.problem();
+            let problem = match is_gradient {
+                true => operator.gradient(&pooling, dtype),
+                false => pool::Problem::new(&pooling, operator.reduction(), dtype),
+            };
             let plan = pool::Plan::with(kernel, problem, device);
             // A gradient, or a norm, has a kernel of its own in place of the one that is named.
             plan.is_ok_and(|plan| plan.algorithm() == kernel)
@@ -364,6 +368,9 @@ enum Operator {
     Norm(f64),
     Rank(Rank),
     Mode,
+    /// A number drawn by a seed, and its index.
+    Drawn(u32),
+    MeanDrawn,
 }
 
 fn operator() -> impl Strategy<Value = Operator> {
@@ -375,6 +382,8 @@ fn operator() -> impl Strategy<Value = Operator> {
         1 => select(vec![1.0, 2.0, 3.0]).prop_map(Operator::Norm),
         1 => ranks().prop_map(Operator::Rank),
         1 => Just(Operator::Mode),
+        1 => any::<u32>().prop_map(Operator::Drawn),
+        1 => Just(Operator::MeanDrawn),
     ]
 }
 
@@ -390,18 +399,44 @@ impl Operator {
             Self::Norm(p) => Reduction::Norm(Exponent::new(p)),
             Self::Rank(rank) => Reduction::Rank(rank),
             Self::Mode => Reduction::Mode,
+            Self::Drawn(seed) => {
+                Reduction::Drawn { seed, output: Output::ValuesAndIndices(IndexBase::Plane) }
+            }
+            Self::MeanDrawn => Reduction::MeanDrawn,
         }
     }
 
-    /// One that a kernel computes: norms, and ranks and modes, have kernels of their own, which compute no other operator.
+    fn gradient(self, pooling: &Pooling, dtype: DType) -> pool::Problem<'_> {
+        match self {
+            Self::Drawn(_) => pool::Gradient::Drawn(IndexBase::Plane).of(pooling, dtype),
+            _ => pool::Problem::new(pooling, self.reduction(), dtype).backward(),
+        }
+    }
+
+    fn has_indices(self) -> bool {
+        matches!(self, Self::Extremum(_, Some(_)) | Self::Drawn(_))
+    }
+
+    /// The base of its indices, if it has any.
+    fn base(self) -> IndexBase {
+        match self {
+            Self::Extremum(_, base) => base.unwrap_or_default(),
+            _ => IndexBase::Plane,
+        }
+    }
+
+    /// One that a kernel computes: norms, ranks and modes, and drawings have kernels of their own, which compute no other
+    /// operator.
     fn by(self, kernel: pool::Algorithm) -> Self {
         match (kernel, self) {
+            (pool::Algorithm::Stochastic, Self::Drawn(_) | Self::MeanDrawn) => self,
+            (pool::Algorithm::Stochastic, _) => Self::Drawn(7),
             (pool::Algorithm::Lp, Self::Norm(_)) => self,
             (pool::Algorithm::Rank, Self::Rank(_) | Self::Mode) => self,
             (pool::Algorithm::Lp, _) => Self::Norm(2.0),
             (pool::Algorithm::Rank, _) => Self::Rank(Rank::MEDIAN),
             (_, Self::Norm(_)) => Self::Average(Divisor::Valid),
-            (_, Self::Rank(_) | Self::Mode) => {
+            (_, Self::Rank(_) | Self::Mode | Self::Drawn(_) | Self::MeanDrawn) => {
                 Self::Extremum(Extremum::Min, Some(IndexBase::Plane))
             }
             _ => self,
@@ -472,8 +507,7 @@ fn check_pooling<T: Element>(
     let x = Fenced::holding(device, &elements)?;
     let (y, winners) =
         (Fenced::empty(device, dtype, len)?, Fenced::empty(device, DType::I32, len)?);
-    let indexed = matches!(operator, Operator::Extremum(_, Some(_)));
-    let indices = indexed.then_some(&winners.tensor);
+    let indices = operator.has_indices().then_some(&winners.tensor);
     let (target, buffers) = (Target { client, device: &capabilities }, [&x.tensor, &y.tensor]);
     let scratch = Scratch::new(client, plan.settings.workspace);
     if pool::launch(target, &problem, reduction, dtype, &plan, buffers, indices).is_err() {
@@ -504,6 +538,15 @@ fn check_pooling<T: Element>(
             }
             Operator::Rank(wanted) => assert_same(&found, &rank::rank(&problem, wanted, &elements)),
             Operator::Mode => assert_same(&found, &mode::mode(&problem, &elements)),
+            Operator::Drawn(seed) => {
+                let (values, positions) =
+                    stochastic::drawn(&problem, seed, IndexBase::Plane, &elements);
+                assert_same(&found, &values)?;
+                assert_same(&winners.written::<i32>("the indices")?, &positions)
+            }
+            Operator::MeanDrawn => {
+                assert_totals(&found, &stochastic::mean_totals(&problem, &elements))
+            }
         }
     };
     by(&plan, check())
@@ -518,12 +561,15 @@ fn check_gradient<T: Element>(
 ) -> Check {
     let Some((client, capabilities)) = target(device) else { return Ok(()) };
     let (problem, dtype) = (case.problem(), T::DTYPE);
-    let operator = match operator.by(kernel) {
-        Operator::Extremum(which, None) => Operator::Extremum(which, Some(IndexBase::Plane)),
-        operator => operator,
+    let operator = match operator {
+        // The gradient of what was drawn has the kernels of the gradient of extrema.
+        Operator::Drawn(_) if kernel != pool::Algorithm::Lp => operator,
+        _ => match operator.by(kernel) {
+            Operator::Extremum(which, None) => Operator::Extremum(which, Some(IndexBase::Plane)),
+            operator => operator,
+        },
     };
-    let gradient = pool::Problem::new(&problem, operator.reduction(), dtype).backward();
-    let own = pool::Plan::with(kernel, gradient, &capabilities);
+    let own = pool::Plan::with(kernel, operator.gradient(&problem, dtype), &capabilities);
     let Some(plan) = changed(own, &problem, numbers) else { return Ok(()) };
     let (elements, (gradients, _)) = (case.elements::<T>(), output_gradient::<T>(case));
     let (x, dy) = (Fenced::holding(device, &elements)?, Fenced::holding(device, &gradients)?);
@@ -533,14 +579,18 @@ fn check_gradient<T: Element>(
         Operator::Extremum(which, Some(base)) => {
             extremum_with_indices(which, Reference::Direct, &problem, base, &elements).1
         }
+        Operator::Drawn(seed) => stochastic::drawn(&problem, seed, IndexBase::Plane, &elements).1,
         _ => Vec::new(),
     };
     let winners = Fenced::holding(device, &positions)?;
     let ends = [&dy.tensor, &dx.tensor];
     let scratch = Scratch::new(client, plan.settings.workspace);
     let launched = match operator {
-        Operator::Extremum(_, base) => {
-            let gradient = pool::Gradient::Extremum(base.unwrap_or_default());
+        Operator::Extremum(..) | Operator::Drawn(_) => {
+            let gradient = match operator {
+                Operator::Drawn(_) => pool::Gradient::Drawn(operator.base()),
+                _ => pool::Gradient::Extremum(operator.base()),
+            };
             let winners = Some(&winners.tensor);
             pool::launch_backward(target, &problem, gradient, dtype, &plan, ends, winners)
         }
@@ -553,7 +603,7 @@ fn check_gradient<T: Element>(
             let p = Exponent::new(p);
             pool::launch_lp_backward(target, &problem, p, dtype, &plan, buffers)
         }
-        Operator::Rank(_) | Operator::Mode => {
+        Operator::Rank(_) | Operator::Mode | Operator::MeanDrawn => {
             unreachable!("it has no gradient, and so no plan of one")
         }
     };
@@ -567,9 +617,8 @@ fn check_gradient<T: Element>(
         dy.is_captured("the output's gradient")?;
         winners.is_captured("the indices")?;
         let totals = match operator {
-            Operator::Extremum(_, base) => {
-                let base = base.unwrap_or_default();
-                backward::max_backward_totals(&problem, base, &gradients, &positions)
+            Operator::Extremum(..) | Operator::Drawn(_) => {
+                backward::max_backward_totals(&problem, operator.base(), &gradients, &positions)
                     .map_err(|error| TestCaseError::fail(error.to_string()))?
             }
             Operator::Average(divisor) => {
@@ -578,7 +627,7 @@ fn check_gradient<T: Element>(
             Operator::Norm(p) => {
                 lp::norm_backward_totals(&problem, Exponent::new(p), &gradients, &elements)
             }
-            Operator::Rank(_) | Operator::Mode => {
+            Operator::Rank(_) | Operator::Mode | Operator::MeanDrawn => {
                 unreachable!("it has no gradient, and so no plan of one")
             }
         };

@@ -72,7 +72,7 @@ impl Kernel for Config {
     /// Refuses everything except maxima and averages.
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
-        only_if(NAME, problem.folds(), "it computes no norms, ranks or modes")
+        only_if(NAME, problem.folds(), "it computes only extrema and averages")
     }
 
     /// Plans teams, and the scratch buffers for their parts.

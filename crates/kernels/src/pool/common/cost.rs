@@ -92,7 +92,7 @@ impl Task<'_> {
 
     /// The bytes of all tensors.
     fn bytes(&self) -> f64 {
-        let Problem { pooling, reduction, dtype, gradient } = self.problem;
+        let Problem { pooling, reduction, dtype, gradient, .. } = self.problem;
         let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
         let indexed = reduction.has_indices() || (gradient && reduction.is_extremum());
         let index = if indexed { WORD } else { 0 };
@@ -142,10 +142,11 @@ impl Task<'_> {
         let converts = self.settings.accumulator != dtype;
         let each = match reduction {
             Reduction::Extremum(..) if gradient => 2.0,
-            _ if reduction.has_indices() => 3.0,
+            Reduction::Extremum(..) if reduction.has_indices() => 3.0,
             // Two at a time.
             Reduction::Extremum(..) if dtype.size() == 2 && !converts => 0.5,
             Reduction::Extremum(..) | Reduction::Rank(_) | Reduction::Mode => 1.0,
+            Reduction::Drawn { .. } | Reduction::MeanDrawn => 6.0,
             // Elements outside are left out one by one.
             Reduction::Average(_) | Reduction::Norm(_) => 1.0 + f64::from(self.is_clipped()),
         };

@@ -48,7 +48,7 @@ pub struct Settings {
 impl Settings {
     /// The settings with which all plans begin: one unit per output vector.
     pub(crate) fn new(problem: Problem<'_>, device: &Capabilities) -> Self {
-        let Problem { pooling, reduction, dtype, gradient } = problem;
+        let Problem { pooling, reduction, dtype, gradient, .. } = problem;
         let (extremum, compared) = match reduction {
             // Gradients are sums.
             _ if gradient => (Extremum::Max, accumulator(dtype)),

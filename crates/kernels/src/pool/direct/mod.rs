@@ -38,7 +38,7 @@ impl Kernel for Config {
 
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
-        only_if(NAME, problem.folds(), "it computes no norms, ranks or modes")
+        only_if(NAME, problem.folds(), "it computes only extrema and averages")
     }
 
     /// Plans one unit per output vector.

@@ -52,13 +52,14 @@ impl Kernel for Config {
 
     /// Refuses problems whose segments are not neighbours, and devices whose cubes share nothing.
     fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, gradient, .. } = problem;
+        let Problem { pooling, reduction, gradient, any_winner, .. } = problem;
         let [depth, height, width] = pooling.grid().axes();
         let idle = depth.kernel() == 1 && depth.stride() == 1 && depth.input() == depth.output();
         let both = |holds: fn(&Axis) -> bool| holds(height) && holds(width);
         only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
         only_if(NAME, gradient, "it only computes gradients")?;
         only_if(NAME, reduction.is_extremum(), "it only computes gradients of extrema")?;
+        only_if(NAME, !any_winner, "windows with the same winner may not be neighbours")?;
         only_if(NAME, idle && depth.before() == 0, "windows are three-dimensional")?;
         only_if(NAME, height.kernel() > 1, "windows have one row")?;
         only_if(NAME, both(|axis| axis.dilation() == 1), "windows are dilated")?;

@@ -24,7 +24,7 @@ fn check_backward(
     dtype: DType,
     device: &Capabilities,
 ) -> Result<(), PlanError> {
-    plan.task(Problem { pooling, reduction, dtype, gradient: true }, device).map(drop)
+    plan.task(Problem::new(pooling, reduction, dtype).backward(), device).map(drop)
 }
 
 /// The plan with strips of length `strip`.
@@ -82,7 +82,7 @@ fn strips_read_and_write_in_lanes_of_their_own() {
         let plan = Plan::with(Algorithm::RegisterTile, Problem::new(&pooling, max, dtype), device)
             .unwrap();
         assert_eq!(plan.check(Problem::new(&pooling, max, dtype), device), Ok(()));
-        let problem = Problem { pooling: &pooling, reduction: max, dtype, gradient: false };
+        let problem = Problem::new(&pooling, max, dtype);
         (plan.settings.lanes, reads(plan.task(problem, device).unwrap()))
     };
     // 56 columns become 28, and 112 become 56.

@@ -64,7 +64,7 @@ impl Kernel for Config {
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         let sums = Sums::of(problem)?;
         let problem = sums.problem(problem);
-        only_if(NAME, problem.folds(), "it computes no norms, ranks or modes")?;
+        only_if(NAME, problem.folds(), "it computes only extrema and averages")?;
         axes::check(problem.pooling)
     }
 

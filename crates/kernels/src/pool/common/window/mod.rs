@@ -140,7 +140,7 @@ pub(crate) enum Fold {
     AveragePadded,
     AverageValid,
     AverageFixed,
-    /// Computed by a kernel of its own: `lp` or `rank`.
+    /// Computed by a kernel of its own: `lp`, `rank` or `stochastic`.
     Own,
 }
 
@@ -169,7 +169,11 @@ impl Fold {
             Reduction::Average(Divisor::Padded) => Self::AveragePadded,
             Reduction::Average(Divisor::Valid) => Self::AverageValid,
             Reduction::Average(Divisor::Fixed(_) | Divisor::Truncated(_)) => Self::AverageFixed,
-            Reduction::Norm(_) | Reduction::Rank(_) | Reduction::Mode => Self::Own,
+            Reduction::Norm(_)
+            | Reduction::Rank(_)
+            | Reduction::Mode
+            | Reduction::Drawn { .. }
+            | Reduction::MeanDrawn => Self::Own,
         }
     }
 }

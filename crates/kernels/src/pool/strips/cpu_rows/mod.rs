@@ -66,7 +66,7 @@ impl Kernel for Config {
         let folds = grid.taps() / width.kernel() + width.kernel();
         only_if(NAME, device.cores.is_some(), "it is for processors")?;
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
-        only_if(NAME, problem.folds(), "it computes no norms, ranks or modes")?;
+        only_if(NAME, problem.folds(), "it computes only extrema and averages")?;
         only_if(NAME, !reduction.has_indices(), "it computes no indices")?;
         only_if(NAME, pixel_channels(pooling) == 1, "it is for channels-first tensors")?;
         only_if(NAME, along < AXES - 1, "windows lie along the width only")?;

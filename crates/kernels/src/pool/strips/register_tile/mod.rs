@@ -70,7 +70,7 @@ impl Kernel for Config {
         let Problem { pooling, reduction, .. } = problem;
         let along = &pooling.grid().axes()[outermost(pooling)];
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
-        only_if(NAME, problem.folds(), "it computes no norms, ranks or modes")?;
+        only_if(NAME, problem.folds(), "it computes only extrema and averages")?;
         only_if(NAME, !pooling.grid().is_adaptive(), "window sizes follow from the input")?;
         only_if(NAME, unrolls(pooling, reduction), "windows have too many taps to unroll")?;
         only_if(NAME, along.dilation() == 1, "windows are dilated along the strips")
