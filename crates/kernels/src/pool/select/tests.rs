@@ -423,7 +423,13 @@ fn an_adaptive_window_keeps_its_kernel() {
                 let shape = Shape::new(extent, 64, Extents::from([extent; 2])).unwrap();
                 let window = Window::adaptive([outputs; 2]);
                 let pooling = Pooling::new(shape, &window, layout).unwrap();
-                let problem = Problem { pooling: &pooling, reduction, dtype: DType::F32, gradient };
+                let problem = Problem {
+                    pooling: &pooling,
+                    reduction,
+                    dtype: DType::F32,
+                    gradient,
+                    any_winner: false,
+                };
                 Plan::new(problem, &device).unwrap().algorithm()
             });
             assert!(kernels.iter().all(|kernel| *kernel == kernels[0]), "{outputs}: {kernels:?}");
@@ -707,7 +713,8 @@ fn any_numbers_are_checked() {
                 [GPU, PROCESSOR].iter().flat_map(|it| Algorithm::ALL.iter().map(move |a| (it, a)))
             {
                 for gradient in [false, true] {
-                    let problem = Problem { pooling, reduction, dtype, gradient };
+                    let problem =
+                        Problem { pooling, reduction, dtype, gradient, any_winner: false };
                     let Ok(own) = algorithm.plan(problem, device) else { continue };
                     for (i, first) in fields.iter().enumerate() {
                         for second in &fields[i..] {
@@ -761,7 +768,13 @@ fn any_problem_has_an_estimate() {
                     .into_iter()
                     .flat_map(|it| [GPU, PROCESSOR, SHADING].map(|device| (it, device)))
                 {
-                    let problem = Problem { pooling: &pooling, reduction, dtype, gradient };
+                    let problem = Problem {
+                        pooling: &pooling,
+                        reduction,
+                        dtype,
+                        gradient,
+                        any_winner: false,
+                    };
                     let Ok(plan) = Plan::new(problem, &device) else { continue };
                     let seconds = plan.seconds(problem, &device);
                     assert!(seconds.is_finite() && seconds > 0.0, "{seconds}: {plan:?}");
@@ -785,7 +798,13 @@ fn every_kernel_is_explained() {
         for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
             for device in [&GPU, &PROCESSOR, &SHADING] {
                 let pooling = pooling(4, 6, layout);
-                let problem = Problem { pooling: &pooling, reduction, dtype: DType::F32, gradient };
+                let problem = Problem {
+                    pooling: &pooling,
+                    reduction,
+                    dtype: DType::F32,
+                    gradient,
+                    any_winner: false,
+                };
                 let verdicts = Plan::explain(problem, device).unwrap();
                 for algorithm in Algorithm::ALL {
                     let of = verdicts.iter().filter(|(named, _)| named == algorithm);
@@ -813,7 +832,13 @@ fn a_kernel_that_does_not_apply_has_a_reason() {
     let verdicts = |window: &Window, reduction, gradient, layout, device: &Capabilities| {
         let shape = Shape::new(2, 8, Extents::from([56, 56])).unwrap();
         let pooling = Pooling::new(shape, window, layout).unwrap();
-        let problem = Problem { pooling: &pooling, reduction, dtype: DType::F32, gradient };
+        let problem = Problem {
+            pooling: &pooling,
+            reduction,
+            dtype: DType::F32,
+            gradient,
+            any_winner: false,
+        };
         Plan::explain(problem, device).unwrap()
     };
     for (window, reduction, gradient) in [
@@ -893,7 +918,13 @@ fn known_devices_have_plans_within_their_limits() {
                     reductions.iter().flat_map(|it| [DType::F32, DType::BF16].map(|of| (*it, of)))
                 {
                     for gradient in [false, true] {
-                        let problem = Problem { pooling: &pooling, reduction, dtype, gradient };
+                        let problem = Problem {
+                            pooling: &pooling,
+                            reduction,
+                            dtype,
+                            gradient,
+                            any_winner: false,
+                        };
                         let plan = Plan::new(problem, &device).unwrap();
                         let settings = plan.settings;
                         assert_eq!(
