@@ -238,7 +238,7 @@ impl PoolArgs {
         };
         only_for(self.divisor.is_some(), "divisor", &[Op::Avg], "avg")?;
         let indexed = [Op::Max, Op::Min, Op::Stochastic];
-        only_for(indices.is_some(), "indices", &indexed, "max, min and stochastic")?;
+        only_for(indices.is_some(), "indices", &indexed, "max, min or stochastic")?;
         only_for(self.seed.is_some(), "seed", &[Op::Stochastic], "stochastic")?;
         only_for(self.p.is_some(), "p", &[Op::Lp], "lp")?;
         only_for(self.rank.is_some(), "rank", &[Op::Rank], "rank")?;

@@ -38,10 +38,10 @@ pub enum PoolAlgorithm {
     SegmentedScatter,
     /// Norms and their gradients.
     Lp,
-    /// Medians, other ranks and modes: pairs of taps are compared, or the result is found by passes over the window.
-    Rank,
     /// Stochastic pooling: visits the taps of a window twice.
     Stochastic,
+    /// Medians, other ranks and modes: pairs of taps are compared, or the result is found by passes over the window.
+    Rank,
 }
 
 impl PoolAlgorithm {
@@ -59,8 +59,8 @@ impl PoolAlgorithm {
         Self::GatherStaged,
         Self::SegmentedScatter,
         Self::Lp,
-        Self::Rank,
         Self::Stochastic,
+        Self::Rank,
     ];
 
     /// The name as it is written on the command line.
@@ -78,8 +78,8 @@ impl PoolAlgorithm {
             Self::GatherStaged => "gather_staged",
             Self::SegmentedScatter => "segmented_scatter",
             Self::Lp => "lp",
-            Self::Rank => "rank",
             Self::Stochastic => "stochastic",
+            Self::Rank => "rank",
         }
     }
 }
@@ -100,8 +100,8 @@ const KERNELS: [(PoolAlgorithm, windowpane_kernels::pool::Algorithm); 13] = {
         (PoolAlgorithm::GatherStaged, Kernel::GatherStaged),
         (PoolAlgorithm::SegmentedScatter, Kernel::SegmentedScatter),
         (PoolAlgorithm::Lp, Kernel::Lp),
-        (PoolAlgorithm::Rank, Kernel::Rank),
         (PoolAlgorithm::Stochastic, Kernel::Stochastic),
+        (PoolAlgorithm::Rank, Kernel::Rank),
     ]
 };
 

@@ -459,9 +459,9 @@ impl Tensor {
         Self { device: device.clone(), dtype, dims, data: Data::Host(buffer) }
     }
 
-    /// A tensor without elements.
+    /// A tensor without elements, for which nothing is allocated or launched.
     #[cfg(feature = "kernels")]
-    fn empty(device: &Device, dtype: DType, dims: Vec<usize>) -> Self {
+    pub(crate) fn empty(device: &Device, dtype: DType, dims: Vec<usize>) -> Self {
         Self::on_host(device, dims, HostBuffer::from_bytes(dtype, &[]))
     }
 

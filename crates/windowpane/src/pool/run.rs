@@ -6,8 +6,6 @@ use windowpane_reference::pool as reference;
 
 use super::host::{backward_on_host, own, run_on_host};
 use super::{Operator, Options};
-#[cfg(feature = "kernels")]
-use crate::element::HostBuffer;
 use crate::element::{sealed::Sealed, with_element};
 use crate::output_reuse::Spare;
 use crate::plan::Choice;
@@ -202,7 +200,7 @@ fn run_kernel(
     let dims = dims(pooling, pooling.output());
     let with_indices = operator.base().is_some();
     let (Some(target), Some((client, input))) = (plan.device.target(), x.memory()) else {
-        let empty = |dtype| nothing(plan, dtype, dims.clone());
+        let empty = |dtype| Tensor::empty(&plan.device, dtype, dims.clone());
         return Ok((empty(plan.dtype), with_indices.then(|| empty(DType::I32))));
     };
     let outputs = pooling.output().elements();
@@ -240,7 +238,7 @@ fn backward_kernel(
     let pooling = &plan.pooling;
     let dims = dims(pooling, pooling.input());
     let (Some(target), Some((client, gradient))) = (plan.device.target(), dy.memory()) else {
-        return Ok(nothing(plan, plan.dtype, dims));
+        return Ok(Tensor::empty(&plan.device, plan.dtype, dims));
     };
     crate::loop_limit::check_pooling(&plan.device, operator, pooling, kernel)?;
     let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
@@ -302,7 +300,7 @@ fn norm_backward(
             let (Some(target), Some((client, gradient)), Some((_, input))) =
                 (plan.device.target(), dy.memory(), x.memory())
             else {
-                return Ok(nothing(plan, plan.dtype, dims));
+                return Ok(Tensor::empty(&plan.device, plan.dtype, dims));
             };
             crate::loop_limit::check_pooling(&plan.device, plan.operator, pooling, kernel)?;
             let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
@@ -360,7 +358,7 @@ fn unpool(plan: &PoolPlan, from: &Tensor, indices: &Tensor, mut spare: Spare) ->
             let (Some(target), Some((client, source)), Some((_, winners))) =
                 (plan.device.target(), from.memory(), indices.memory())
             else {
-                return Ok(nothing(plan, plan.dtype, dims));
+                return Ok(Tensor::empty(&plan.device, plan.dtype, dims));
             };
             let bytes = target.device.buffer_size(plan.dtype, shapes[1].elements());
             let to = spare.take(client, bytes);
@@ -390,12 +388,6 @@ fn unpool(plan: &PoolPlan, from: &Tensor, indices: &Tensor, mut spare: Spare) ->
         }
         _ => unreachable!("tensors on host have their elements there"),
     }
-}
-
-/// The result for an empty batch, which needs no launch.
-#[cfg(feature = "kernels")]
-fn nothing(plan: &PoolPlan, dtype: DType, dims: Vec<usize>) -> Tensor {
-    Tensor::on_host(&plan.device, dims, HostBuffer::from_bytes(dtype, &[]))
 }
 
 #[cfg(all(test, feature = "kernels"))]

@@ -146,6 +146,7 @@ impl Task<'_> {
             // Two at a time.
             Reduction::Extremum(..) if dtype.size() == 2 && !converts => 0.5,
             Reduction::Extremum(..) | Reduction::Rank(_) | Reduction::Mode => 1.0,
+            // Counted, not measured: no other kernel computes them.
             Reduction::Drawn { .. } | Reduction::MeanDrawn => 6.0,
             // Elements outside are left out one by one.
             Reduction::Average(_) | Reduction::Norm(_) => 1.0 + f64::from(self.is_clipped()),

@@ -423,13 +423,7 @@ fn an_adaptive_window_keeps_its_kernel() {
                 let shape = Shape::new(extent, 64, Extents::from([extent; 2])).unwrap();
                 let window = Window::adaptive([outputs; 2]);
                 let pooling = Pooling::new(shape, &window, layout).unwrap();
-                let problem = Problem {
-                    pooling: &pooling,
-                    reduction,
-                    dtype: DType::F32,
-                    gradient,
-                    any_winner: false,
-                };
+                let problem = Problem { gradient, ..Problem::new(&pooling, reduction, DType::F32) };
                 Plan::new(problem, &device).unwrap().algorithm()
             });
             assert!(kernels.iter().all(|kernel| *kernel == kernels[0]), "{outputs}: {kernels:?}");
@@ -713,8 +707,7 @@ fn any_numbers_are_checked() {
                 [GPU, PROCESSOR].iter().flat_map(|it| Algorithm::ALL.iter().map(move |a| (it, a)))
             {
                 for gradient in [false, true] {
-                    let problem =
-                        Problem { pooling, reduction, dtype, gradient, any_winner: false };
+                    let problem = Problem { gradient, ..Problem::new(pooling, reduction, dtype) };
                     let Ok(own) = algorithm.plan(problem, device) else { continue };
                     for (i, first) in fields.iter().enumerate() {
                         for second in &fields[i..] {
@@ -768,13 +761,7 @@ fn any_problem_has_an_estimate() {
                     .into_iter()
                     .flat_map(|it| [GPU, PROCESSOR, SHADING].map(|device| (it, device)))
                 {
-                    let problem = Problem {
-                        pooling: &pooling,
-                        reduction,
-                        dtype,
-                        gradient,
-                        any_winner: false,
-                    };
+                    let problem = Problem { gradient, ..Problem::new(&pooling, reduction, dtype) };
                     let Ok(plan) = Plan::new(problem, &device) else { continue };
                     let seconds = plan.seconds(problem, &device);
                     assert!(seconds.is_finite() && seconds > 0.0, "{seconds}: {plan:?}");
@@ -798,13 +785,7 @@ fn every_kernel_is_explained() {
         for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
             for device in [&GPU, &PROCESSOR, &SHADING] {
                 let pooling = pooling(4, 6, layout);
-                let problem = Problem {
-                    pooling: &pooling,
-                    reduction,
-                    dtype: DType::F32,
-                    gradient,
-                    any_winner: false,
-                };
+                let problem = Problem { gradient, ..Problem::new(&pooling, reduction, DType::F32) };
                 let verdicts = Plan::explain(problem, device).unwrap();
                 for algorithm in Algorithm::ALL {
                     let of = verdicts.iter().filter(|(named, _)| named == algorithm);
@@ -832,13 +813,7 @@ fn a_kernel_that_does_not_apply_has_a_reason() {
     let verdicts = |window: &Window, reduction, gradient, layout, device: &Capabilities| {
         let shape = Shape::new(2, 8, Extents::from([56, 56])).unwrap();
         let pooling = Pooling::new(shape, window, layout).unwrap();
-        let problem = Problem {
-            pooling: &pooling,
-            reduction,
-            dtype: DType::F32,
-            gradient,
-            any_winner: false,
-        };
+        let problem = Problem { gradient, ..Problem::new(&pooling, reduction, DType::F32) };
         Plan::explain(problem, device).unwrap()
     };
     for (window, reduction, gradient) in [
@@ -918,13 +893,8 @@ fn known_devices_have_plans_within_their_limits() {
                     reductions.iter().flat_map(|it| [DType::F32, DType::BF16].map(|of| (*it, of)))
                 {
                     for gradient in [false, true] {
-                        let problem = Problem {
-                            pooling: &pooling,
-                            reduction,
-                            dtype,
-                            gradient,
-                            any_winner: false,
-                        };
+                        let problem =
+                            Problem { gradient, ..Problem::new(&pooling, reduction, dtype) };
                         let plan = Plan::new(problem, &device).unwrap();
                         let settings = plan.settings;
                         assert_eq!(
