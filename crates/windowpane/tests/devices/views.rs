@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use windowpane::{DType, Device, Error, MaxPool, Tensor};
+use windowpane::{DType, Error, MaxPool, Tensor};
 use windowpane_testing::{executed, on_every_device, proptest};
 
 use crate::pool::{devices, ok};
@@ -143,7 +143,7 @@ fn parts_that_are_not_there_are_refused() {
 #[cfg(feature = "kernels")]
 mod strided {
     use windowpane::kernels::{self, BufferError, Capabilities, PlanError, Target};
-    use windowpane::{Backend, Layout};
+    use windowpane::{Backend, Device, Layout};
     use windowpane_testing::{Demand, run_cases};
 
     use crate::pool::Check;
