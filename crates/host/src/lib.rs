@@ -54,9 +54,9 @@ pub use memory::bytes;
 pub use mode::{mode, mode_bytes};
 pub use rank::{Ranked, rank, rank_bytes};
 
-use rayon::prelude::*;
 use windowpane_geometry::{Convolution, Layout, Pass};
 use windowpane_reference::conv::{self as reference, Epilogue};
+use windowpane_reference::parallel;
 
 use dense::{Gather, WeightSteps};
 use shared::{Shared, written};
@@ -185,7 +185,10 @@ fn is_finite<T: Element>(elements: &[T]) -> bool {
     let all = |elements: &[T]| elements.iter().fold(true, |all, x| all & x.is_finite());
     match elements.len() {
         0..=dense::SMALL => all(elements),
-        _ => elements.par_chunks(1 << 14).all(all),
+        len => {
+            let chunk = |i: usize| &elements[i << 14..len.min((i + 1) << 14)];
+            parallel::find(len.div_ceil(1 << 14), |i| !all(chunk(i))).is_none()
+        }
     }
 }
 

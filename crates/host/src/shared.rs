@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 
-use rayon::prelude::*;
+use windowpane_reference::parallel;
 
 /// A slice that tasks write at the same time, each at other elements.
 #[derive(Clone, Copy)]
@@ -112,13 +112,23 @@ pub(crate) fn run<S: Copy + Default + Send>(
         let mut scratch = vec![S::default(); len];
         return (0..tasks).for_each(|i| task(i, &mut scratch));
     }
+    with_scratch(tasks, 1, |i, scratch: &mut Vec<S>| {
+        scratch.resize(len, S::default());
+        task(i, scratch);
+    });
+}
+
+/// Runs tasks on all cores, of which a thread takes at least `least` at once. Each gets the scratch memory of its thread.
+pub(crate) fn with_scratch<S: Default + Send>(
+    tasks: usize,
+    least: usize,
+    task: impl Fn(usize, &mut S) + Sync,
+) {
     let threads = rayon::current_num_threads();
-    let scratches: Vec<Mutex<Vec<S>>> = (0..threads).map(|_| Mutex::default()).collect();
-    (0..tasks).into_par_iter().for_each(|i| {
+    let scratches: Vec<Mutex<S>> = (0..threads).map(|_| Mutex::default()).collect();
+    parallel::each(tasks, least, &|i| {
         // A task does not wait for other tasks, so its thread runs no other meanwhile.
         let own = &scratches[rayon::current_thread_index().unwrap_or(0) % threads];
-        let mut scratch = own.lock().unwrap_or_else(PoisonError::into_inner);
-        scratch.resize(len, S::default());
-        task(i, &mut scratch);
+        task(i, &mut own.lock().unwrap_or_else(PoisonError::into_inner));
     });
 }

@@ -10,11 +10,11 @@
 use core::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 use windowpane_geometry::{Axis, Layout, Pooling};
 
 use crate::check_length;
 use crate::rank::Ranked;
+use crate::shared::{Shared, with_scratch};
 
 /// The outputs that are computed at once.
 pub(crate) const BLOCK: usize = 64;
@@ -54,14 +54,15 @@ pub(crate) fn chosen<T: Ranked, C: Choice<T>>(pooling: &Pooling, choice: C, x: &
     let [depth, height, width] = pooling.grid().axes();
     let row = width.output() * windows.lanes;
     let mut y = vec![T::ZERO; pooling.output().elements()];
-    let rows = y.par_chunks_mut(row).with_min_len(TASK.div_ceil(row)).enumerate();
-    rows.for_each_init(Scratch::default, |scratch, (at, y)| {
+    let rows = Shared::of(&mut y);
+    with_scratch(rows.len() / row, TASK.div_ceil(row), |at, scratch| {
         let (outer, d, h) = (
             at / height.output() / depth.output(),
             at / height.output() % depth.output(),
             at % height.output(),
         );
-        windows.row(scratch, [outer, d, h], y);
+        // SAFETY: no other task has this row.
+        windows.row(scratch, [outer, d, h], unsafe { rows.slice(at * row, row) });
     });
     y
 }

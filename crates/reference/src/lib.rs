@@ -9,6 +9,7 @@
 //!   window: a monotone deque for maxima and prefix sums for averages.
 //! * [`conv`] has the forward pass and its gradients.
 //! * [`pad`] fills in the padding of a tensor.
+//! * [`parallel`] has the loops on all cores.
 //! * [`memory`] bounds the memory that each of them allocates, before it runs.
 //!
 //! ```
@@ -29,6 +30,7 @@
 pub mod conv;
 pub mod memory;
 pub mod pad;
+pub mod parallel;
 pub mod pool;
 mod scalar;
 mod taps;

@@ -4,29 +4,25 @@
 //! y[n, o, c] = x[n, source(o), c], or 0        source by the mode, as windowpane-geometry says
 //! ```
 
-use rayon::prelude::*;
 use windowpane_geometry::{Layout, Padded};
 
 use crate::total::Accumulator;
-use crate::{Scalar, Total, check_length, taps};
+use crate::{Scalar, Total, check_length, parallel, taps};
 
 /// The input with its padding.
 pub fn pad<T: Scalar>(padded: &Padded, x: &[T]) -> Vec<T> {
     check_length("the input", x.len(), padded.input().elements());
     let output = padded.output();
     let x_steps = padded.input().strides(padded.layout());
-    (0..output.elements())
-        .into_par_iter()
-        .map(|i| {
-            let (channels, plane) = (output.channels(), output.plane());
-            let (n, c, o) = match padded.layout() {
-                Layout::ChannelsLast => (i / channels / plane, i % channels, i / channels % plane),
-                Layout::ChannelsFirst => (i / plane / channels, i / plane % channels, i % plane),
-            };
-            let source = padded.source(taps::position(o, output.space().three(1)));
-            source.map_or(T::ZERO, |position| x[x_steps.offset(n, c, position)])
-        })
-        .collect()
+    parallel::collect(output.elements(), |i| {
+        let (channels, plane) = (output.channels(), output.plane());
+        let (n, c, o) = match padded.layout() {
+            Layout::ChannelsLast => (i / channels / plane, i % channels, i / channels % plane),
+            Layout::ChannelsFirst => (i / plane / channels, i / plane % channels, i % plane),
+        };
+        let source = padded.source(taps::position(o, output.space().three(1)));
+        source.map_or(T::ZERO, |position| x[x_steps.offset(n, c, position)])
+    })
 }
 
 /// The gradient with respect to the input: `dx[n, source(o), c] += dy[n, o, c]` for every position that has a source.
@@ -50,7 +46,7 @@ fn scatter<T: Scalar, A: Accumulator, Y: Copy + Send>(
     let dx_steps = input.strides(padded.layout());
     let dy_steps = output.strides(padded.layout());
     let mut dx = vec![zero; input.elements()];
-    dx.par_chunks_mut(dx_steps.batch).enumerate().for_each(|(n, dx)| {
+    parallel::chunks(&mut dx, dx_steps.batch, 1, |n, dx| {
         let mut sums = vec![A::default(); dx.len()];
         for o in 0..output.plane() {
             let o = taps::position(o, output.space().three(1));

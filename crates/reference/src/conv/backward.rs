@@ -1,8 +1,7 @@
-use rayon::prelude::*;
 use windowpane_geometry::{AXES, Convolution};
 
 use crate::total::Accumulator;
-use crate::{Scalar, Total, check_length, taps};
+use crate::{Scalar, Total, check_length, parallel, taps};
 
 /// The data gradient, with respect to the input:
 /// `dx[n, x(o, t), c] += dy[n, o, f] · w[f, t, c]` for every output and each of its terms.
@@ -50,7 +49,7 @@ fn scatter_data<T: Scalar, A: Accumulator, Y: Copy + Send>(
     let w_steps = conv.filter().strides(conv.filter_layout());
 
     let mut dx = vec![zero; conv.input().elements()];
-    dx.par_chunks_mut(dx_steps.batch).enumerate().for_each(|(n, dx)| {
+    parallel::chunks(&mut dx, dx_steps.batch, 1, |n, dx| {
         let mut sums = vec![A::default(); dx.len()];
         for_each_window(conv, |f, o| {
             let g = dy[dy_steps.offset(n, f, o)].to_f64();
@@ -83,27 +82,24 @@ fn scatter_weight<T: Scalar, A: Accumulator, Y: Copy + Send>(
     let [_, height, width] = filter.kernel().three(1);
 
     // The sums of one filter are independent, so filters run on all cores.
-    let sums: Vec<Vec<A>> = (0..filter.count())
-        .into_par_iter()
-        .map(|f| {
-            let mut sums = vec![A::default(); filter.taps() * filter.channels()];
-            let windows = conv.output().batch() * conv.output().plane();
-            for i in 0..windows {
-                let n = i / conv.output().plane();
-                let o = taps::position(i % conv.output().plane(), outputs);
-                let g = dy[dy_steps.offset(n, f, o)].to_f64();
-                for ([d, h, w], position) in taps::inside(conv.grid(), o) {
-                    let tap = (d * height + h) * width + w;
-                    let sums = &mut sums[tap * filter.channels()..][..filter.channels()];
-                    let x = &x[x_steps.offset(n, conv.first_channel(f), position)..];
-                    for (c, sum) in sums.iter_mut().enumerate() {
-                        sum.add(g * x[c * x_steps.channel].to_f64());
-                    }
+    let sums: Vec<Vec<A>> = parallel::collect(filter.count(), |f| {
+        let mut sums = vec![A::default(); filter.taps() * filter.channels()];
+        let windows = conv.output().batch() * conv.output().plane();
+        for i in 0..windows {
+            let n = i / conv.output().plane();
+            let o = taps::position(i % conv.output().plane(), outputs);
+            let g = dy[dy_steps.offset(n, f, o)].to_f64();
+            for ([d, h, w], position) in taps::inside(conv.grid(), o) {
+                let tap = (d * height + h) * width + w;
+                let sums = &mut sums[tap * filter.channels()..][..filter.channels()];
+                let x = &x[x_steps.offset(n, conv.first_channel(f), position)..];
+                for (c, sum) in sums.iter_mut().enumerate() {
+                    sum.add(g * x[c * x_steps.channel].to_f64());
                 }
             }
-            sums
-        })
-        .collect();
+        }
+        sums
+    });
 
     let mut dw = vec![zero; filter.elements()];
     for (f, sums) in sums.into_iter().enumerate() {
@@ -123,19 +119,16 @@ fn sum_outputs<T: Scalar, A: Accumulator, Y: Send>(
     check_length("the output gradient", dy.len(), conv.output().elements());
     let steps = conv.output().strides(conv.layout());
     let outputs = conv.output().space().three(1);
-    (0..conv.filter().count())
-        .into_par_iter()
-        .map(|f| {
-            let mut sum = A::default();
-            for n in 0..conv.output().batch() {
-                for o in 0..conv.output().plane() {
-                    let o = taps::position(o, outputs);
-                    sum.add(dy[steps.offset(n, f, o)].to_f64());
-                }
+    parallel::collect(conv.filter().count(), |f| {
+        let mut sum = A::default();
+        for n in 0..conv.output().batch() {
+            for o in 0..conv.output().plane() {
+                let o = taps::position(o, outputs);
+                sum.add(dy[steps.offset(n, f, o)].to_f64());
             }
-            finish(sum)
-        })
-        .collect()
+        }
+        finish(sum)
+    })
 }
 
 /// Calls `each` with every filter and output position of a sample, positions in row-major order with all

@@ -1,9 +1,8 @@
-use rayon::prelude::*;
 use windowpane_geometry::{AXES, Convolution, Layout};
 
 use super::epilogue::{Epilogue, activate, activate_total};
 use crate::total::Accumulator;
-use crate::{Scalar, Total, check_length, taps};
+use crate::{Scalar, Total, check_length, parallel, taps};
 
 /// The convolution of `x` with the filters `w`, followed by the epilogue.
 pub fn forward<T: Scalar>(
@@ -41,20 +40,17 @@ fn convolve<T: Scalar, A: Accumulator, Y: Send>(
     if let Some(residual) = residual {
         check_length("the residual", residual.len(), conv.output().elements());
     }
-    (0..conv.output().elements())
-        .into_par_iter()
-        .map(|i| {
-            let (n, f, o) = element(conv, i);
-            let mut sum: A = dot(conv, x, w, n, f, o);
-            if let Some(bias) = bias {
-                sum.add(bias[f].to_f64());
-            }
-            if let Some(residual) = residual {
-                sum.add(residual[i].to_f64());
-            }
-            finish(sum)
-        })
-        .collect()
+    parallel::collect(conv.output().elements(), |i| {
+        let (n, f, o) = element(conv, i);
+        let mut sum: A = dot(conv, x, w, n, f, o);
+        if let Some(bias) = bias {
+            sum.add(bias[f].to_f64());
+        }
+        if let Some(residual) = residual {
+            sum.add(residual[i].to_f64());
+        }
+        finish(sum)
+    })
 }
 
 /// The dot product of a window with a filter.

@@ -11,13 +11,12 @@
 use std::convert::Infallible;
 use std::fmt;
 
-use rayon::prelude::*;
 use windowpane_geometry::{AXES, Divisor, IndexBase, Pooling, Strides};
 
 use super::field::Field;
 use super::{check_input, check_output, divisors, index_strides};
 use crate::total::{Accumulator, Shares};
-use crate::{Scalar, Total, taps};
+use crate::{Scalar, Total, parallel, taps};
 
 /// The error for an index that is not a position in its own sample and channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +49,11 @@ pub fn check_indices(
 ) -> Result<(), IndexOutOfRange> {
     check_output(pooling, "the tensor of indices", indices);
     let (field, strides) = (Field::of(pooling), index_strides(pooling, base));
-    let wrong = indices.par_iter().enumerate();
-    let wrong = wrong.find_map_first(|(at, &index)| place(&field, &strides, at, index).err());
-    wrong.map_or(Ok(()), Err)
+    let place = |at: usize| place(&field, &strides, at, indices[at]);
+    match parallel::find(indices.len(), |at| place(at).is_err()) {
+        Some(wrong) => place(wrong).map(drop),
+        None => Ok(()),
+    }
 }
 
 /// The gradient of a maximum, from the indices of the forward pass.
@@ -209,7 +210,7 @@ pub(super) fn scatter_planes<A: Copy + Default, Y: Copy + Send + Sync, E: Send>(
 ) -> Result<Vec<Y>, E> {
     let (inputs, _) = planes(field);
     let mut dx = vec![zero; field.outer * inputs];
-    dx.par_chunks_mut(inputs).enumerate().try_for_each(|(outer, dx)| {
+    parallel::try_chunks(&mut dx, inputs, |outer, dx| {
         let mut sums = vec![A::default(); inputs];
         scatter(outer, &mut sums)?;
         dx.iter_mut().zip(sums).for_each(|(dx, sum)| *dx = finish(sum));

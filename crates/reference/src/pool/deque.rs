@@ -22,14 +22,13 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use rayon::prelude::*;
 use windowpane_geometry::{Axis, IndexBase, Pooling, Strides};
 
 use super::field::{Field, sweep};
 use super::memory::passes;
 use super::{add_index_base, check_input, index_strides, passes_unchanged};
-use crate::Scalar;
 use crate::memory::{GROWTH, product};
+use crate::{Scalar, parallel};
 
 /// The maximum of each window.
 pub fn max<T: Scalar>(pooling: &Pooling, x: &[T]) -> Vec<T> {
@@ -51,7 +50,7 @@ pub fn max_with_indices<T: Scalar>(
     // With zeros of both signs the index is that of the first zero but the value is +0, so two deques are needed.
     let y = slide(&field, Cow::Borrowed(x)).into_owned();
     let candidates = slide(&field, Cow::Owned(candidates(&field, &strides, x)));
-    let mut winners: Vec<i32> = candidates.par_iter().map(|candidate| candidate.index).collect();
+    let mut winners = parallel::collect(candidates.len(), |i| candidates[i].index);
     field.for_each_row(&mut winners, |row, winners| {
         add_index_base(&field, &strides, field.row_position(row).0, winners);
     });
@@ -114,8 +113,8 @@ fn candidates<T: Scalar>(field: &Field, strides: &Strides, x: &[T]) -> Vec<Index
     let [depth, height, width] = field.grid.axes().map(|axis| axis.input());
     let mut candidates = vec![Indexed::EMPTY; x.len()];
     let row = width * field.lanes;
-    let rows = candidates.par_chunks_mut(row).zip(x.par_chunks(row));
-    rows.enumerate().for_each(|(i, (candidates, x))| {
+    parallel::chunks(&mut candidates, row, 1, |i, candidates| {
+        let x = &x[i * row..];
         let first = strides.offset(0, 0, [i / height % depth, i % height, 0]);
         for (j, (candidate, &value)) in candidates.iter_mut().zip(x).enumerate() {
             let index = first + j / field.lanes * strides.space[2];

@@ -7,13 +7,12 @@
 //!             the window's result ← the tap's element
 //! ```
 
-use rayon::prelude::*;
 use windowpane_geometry::{Divisor, IndexBase, Pooling, Strides};
 
 use super::field::{Field, RowTap};
 use super::{add_index_base, check_input, divisors, index_strides, rounded};
 use crate::total::Accumulator;
-use crate::{Scalar, Total};
+use crate::{Scalar, Total, parallel};
 
 /// The maximum of each window.
 pub fn max<T: Scalar>(pooling: &Pooling, x: &[T]) -> Vec<T> {
@@ -43,8 +42,7 @@ pub fn max_with_indices<T: Scalar>(
     let taps = field.width_taps();
     let mut y = vec![T::LOWEST; pooling.output().elements()];
     let mut winners = vec![-1; y.len()];
-    let rows = y.par_chunks_mut(field.row()).zip(winners.par_chunks_mut(field.row()));
-    rows.enumerate().for_each(|(row, (y, winners))| {
+    parallel::zipped(&mut y, &mut winners, field.row(), |row, (y, winners)| {
         field.for_each_tap(row, &taps, |tap| {
             take_maxima(&field, &tap, &strides, x, (&mut *y, &mut *winners));
         });

@@ -1,8 +1,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use rayon::prelude::*;
 use windowpane_geometry::{AXES, Grid, Layout, Pooling, Strides};
+
+use crate::parallel;
 
 /// The least number of outputs per task.
 const TASK: usize = 4096;
@@ -63,10 +64,7 @@ impl<'a> Field<'a> {
         y: &mut [Y],
         each: impl Fn(usize, &mut [Y]) + Send + Sync,
     ) {
-        y.par_chunks_mut(self.row())
-            .with_min_len(TASK.div_ceil(self.row()))
-            .enumerate()
-            .for_each(|(row, y)| each(row, y));
+        parallel::chunks(y, self.row(), TASK.div_ceil(self.row()), each);
     }
 
     /// The first taps of the last axis, for [`for_each_tap`](Self::for_each_tap).
@@ -167,8 +165,8 @@ pub(crate) fn sweep<Y: Copy + Send + Sync>(
     pass: impl Fn(usize, usize, &mut [&mut [Y]]) + Send + Sync,
 ) -> Vec<Y> {
     let mut y = vec![empty; outer * outputs * lanes];
-    let columns = y.par_chunks_mut(outputs * lanes).enumerate();
-    columns.with_min_len(TASK.div_ceil(outputs * lanes)).for_each(|(outer, y)| {
+    let column = outputs * lanes;
+    parallel::chunks(&mut y, column, TASK.div_ceil(column), |outer, y| {
         let mut blocks: Vec<Vec<&mut [Y]>> = Vec::new();
         blocks.resize_with(lanes.div_ceil(LANES), || Vec::with_capacity(outputs));
         for row in y.chunks_exact_mut(lanes) {
@@ -176,8 +174,7 @@ pub(crate) fn sweep<Y: Copy + Send + Sync>(
                 block.push(part);
             }
         }
-        let blocks = blocks.par_iter_mut().enumerate();
-        blocks.for_each(|(i, rows)| pass(outer, i * LANES, rows));
+        parallel::chunks(&mut blocks, 1, 1, |i, block| pass(outer, i * LANES, &mut block[0]));
     });
     y
 }

@@ -25,12 +25,11 @@
 
 use std::borrow::Cow;
 
-use rayon::prelude::*;
 use windowpane_geometry::{Axis, Divisor, Pooling};
 
 use super::field::{Field, sweep};
 use super::{check_input, divisors, passes_unchanged, rounded};
-use crate::Scalar;
+use crate::{Scalar, parallel};
 
 /// The average of each window.
 pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T> {
@@ -54,7 +53,7 @@ pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T
 
 /// The sum of each window.
 fn sums<T: Scalar>(field: &Field, x: &[T]) -> Vec<f64> {
-    let x: Vec<f64> = x.par_iter().map(|x| x.to_f64()).collect();
+    let x = parallel::collect(x.len(), |i| x[i].to_f64());
     let mut x = Cow::from(x);
     let mut outer = field.outer * field.grid.input_plane();
     let mut lanes = field.lanes;

@@ -14,12 +14,11 @@
 //! has the quotient of the sums. Squares and sums round as always, so that with `n` taps
 //! `|y − ref| ≤ u_out·|ref| + (2n + 20)·u_acc·|ref|`.
 
-use rayon::prelude::*;
 use windowpane_geometry::{AXES, IndexBase, Layout, Pooling, uniform};
 
 use super::field::Field;
 use super::{add_index_base, check_input, index_strides};
-use crate::{Scalar, Total, taps};
+use crate::{Scalar, Total, parallel, taps};
 
 /// A number of each window, drawn by a seed, and its index.
 ///
@@ -46,8 +45,7 @@ pub fn drawn<T: Scalar>(
     let (field, strides) = (Field::of(pooling), index_strides(pooling, base));
     let mut y = vec![T::ZERO; pooling.output().elements()];
     let mut indices = vec![-1; y.len()];
-    let rows = y.par_chunks_mut(field.row()).zip(indices.par_chunks_mut(field.row()));
-    rows.enumerate().for_each(|(row, (y, indices))| {
+    parallel::zipped(&mut y, &mut indices, field.row(), |row, (y, indices)| {
         for (at, (y, index)) in y.iter_mut().zip(&mut *indices).enumerate() {
             let u = f64::from(uniform(seed, position(pooling, row * field.row() + at)));
             let is_wide = T::ROUNDOFF < f64::from(f32::EPSILON) / 2.0;

@@ -8,13 +8,12 @@
 //! The indices determine the positions; of the windows only their number matters. If several windows
 //! have the same index, the last one wins; the others have no influence and their gradient is 0.
 
-use rayon::prelude::*;
 use windowpane_geometry::{IndexBase, Pooling};
 
 use super::backward::{IndexOutOfRange, place, planes};
 use super::field::Field;
 use super::{check_input, check_output, index_strides};
-use crate::Scalar;
+use crate::{Scalar, parallel};
 
 /// Zeros with each element of `y` at its index; if several windows have the same index, the last in
 /// row-major order wins.
@@ -65,17 +64,13 @@ fn for_each_plane<X: Send>(
     let field = Field::of(pooling);
     let strides = index_strides(pooling, base);
     let (inputs, outputs) = planes(&field);
-    let failures = x.par_chunks_mut(inputs).enumerate().filter_map(|(outer, x)| {
-        let mut elements = outer * outputs..(outer + 1) * outputs;
-        elements.find_map(|at| {
-            let place = match place(&field, &strides, at, indices[at]) {
-                Ok(place) => place?,
-                Err(failure) => return Some(failure),
-            };
-            each(at, place, x);
-            None
-        })
-    });
-    // The first failure is returned, however planes are assigned to cores.
-    failures.min_by_key(|failure| failure.at).map_or(Ok(()), Err)
+    parallel::try_chunks(x, inputs, |outer, x| {
+        let first = outer * outputs;
+        for (at, index) in (first..).zip(&indices[first..first + outputs]) {
+            if let Some(place) = place(&field, &strides, at, *index)? {
+                each(at, place, x);
+            }
+        }
+        Ok(())
+    })
 }
