@@ -14,9 +14,8 @@ use crate::{Result, burn, conformance, deny, disk, fuzz, test, wheel};
 /// The devices that the workspace tests may not skip.
 const REQUIRED: &str = "host,cpu,wgpu,vulkan";
 
-/// The backends that are compiled without any other. `wgpu` is the default of the first commands, and Vulkan and Metal
-/// are two more entries of its list of devices, which need no build each.
-const ALONE: [&str; 3] = ["vulkan,metal", "cpu", "cuda"];
+/// The features that are backends.
+const BACKENDS: [&str; 6] = ["wgpu", "vulkan", "metal", "cpu", "cuda", "hip"];
 
 /// One step of the gate.
 struct Step {
@@ -36,20 +35,15 @@ pub(crate) fn run() -> Result<ExitCode> {
 }
 
 fn steps() -> Vec<Step> {
-    let mut steps = vec![
+    vec![
         step("format", format),
         step("chores and architecture", || shell::run(&mut cargo(&["test", "-p", "xtask"]))),
         step("licences, bans, sources", deny::check),
         step("provision", provision),
         step("first command: pool3d", || first_command("pool3d")),
         step("first command: pool2d", || first_command("pool2d")),
-        step("documentation", documentation),
-    ];
-    for backends in ALONE {
-        steps.push(step(format!("{backends} alone"), move || check_alone(backends)));
-    }
-    steps.extend([
-        step("hip alone", check_hip),
+        step("documentation, every backend", documentation),
+        step("cuda alone", check_cuda),
         step("the peer cubek", check_cubek),
         step("Burn", burn::test),
         step("fuzz targets", || fuzz::fuzz(fuzz::SECONDS, &[])),
@@ -57,8 +51,7 @@ fn steps() -> Vec<Step> {
         step("Python package", || wheel::build("wgpu").map(drop)),
         step("disk space", disk::make_room),
         step("lints, tests on every device", device_tests),
-    ]);
-    steps
+    ]
 }
 
 fn format() -> Result<()> {
@@ -87,35 +80,38 @@ fn first_command(name: &str) -> Result<()> {
     Err(format!("`{name}` did not print `valid:y`; its result disagrees with the reference").into())
 }
 
-/// With the default features and `kernel-cache`. No other step builds that one, because it depends on a database.
+/// With every backend, and with `kernel-cache`, which no test has, because it depends on a database. What is documented
+/// is compiled as well: whatever uses the library needs it whole.
 fn documentation() -> Result<()> {
-    let mut command =
-        cargo(&["doc", "--workspace", "--no-deps", "--features", "windowpane/kernel-cache"]);
-    shell::run(command.env("RUSTDOCFLAGS", "-Dwarnings"))
+    let features = BACKENDS.iter().chain(&["kernel-cache"]);
+    let features = features.map(|name| format!("windowpane/{name}")).collect::<Vec<_>>().join(",");
+    let mut command = cargo(&["doc", "--workspace", "--no-deps", "--features", &features]);
+    shell::run(without_lld(command.env("RUSTDOCFLAGS", "-Dwarnings")))
 }
 
-/// The library with few backends or none: a feature may not depend on what another one enables.
-fn alone(verb: &str, backends: Option<&str>) -> Command {
+/// The library with these features alone.
+fn library(verb: &str, features: &[&str]) -> Command {
     let mut command = cargo(&[verb, "-p", "windowpane", "--no-default-features"]);
-    if let Some(backends) = backends {
-        command.args(["--features", backends]);
+    if !features.is_empty() {
+        command.args(["--features", &features.join(",")]);
     }
     command
 }
 
-fn check_alone(backends: &str) -> Result<()> {
-    shell::run(&mut alone("check", Some(backends)))
+/// Every other step builds `wgpu` or no backend at all. It is the only backend that the library's code asks for, so that
+/// one more backend without it is all there is left to check.
+fn check_cuda() -> Result<()> {
+    shell::run(&mut library("check", &["cuda"]))
 }
 
 /// CubeCL's `hip` compiles C++ against LLD, which an LLVM that is sufficient for the other backends may lack.
-fn check_hip() -> Result<()> {
-    let mut command = alone("check", Some("hip"));
+fn without_lld(command: &mut Command) -> &mut Command {
     if !llvm::has_lld() {
         println!("this LLVM comes without LLD: only the Rust of `hip` is checked");
         // CubeCL's build scripts skip their C++ if only documentation is built.
         command.env("DOCS_RS", "1");
     }
-    shell::run(&mut command)
+    command
 }
 
 /// Lints the benchmarks with the one peer in Rust, which no other step builds.
@@ -124,11 +120,12 @@ fn check_cubek() -> Result<()> {
     shell::run(command.args(["--features", "cubek", "--", "-D", "warnings"]))
 }
 
-/// The library, and the guide and the examples as they are on a machine without a GPU.
+/// The library, and the guide and the examples as they are on a machine without a GPU. One command, so that the library
+/// is compiled once, with the formats that the examples read.
 fn host_tests() -> Result<()> {
-    shell::run(&mut lint(alone("test", None))?)?;
-    let examples = cargo(&["test", "-p", "windowpane-examples", "--no-default-features"]);
-    shell::run(&mut lint(examples)?)
+    let mut command = library("test", &[]);
+    command.args(["-p", "windowpane-examples"]);
+    shell::run(&mut lint(command)?)
 }
 
 /// The workspace with every backend that runs here, and ONNX's tests of its operators.
@@ -246,14 +243,37 @@ mod tests {
     }
 
     #[test]
-    fn every_backend_is_compiled_without_those_that_it_does_not_need() {
-        let names: Vec<_> = steps().into_iter().map(|step| step.name).collect();
-        for backends in ["host", "vulkan,metal", "cpu", "cuda", "hip"] {
-            assert!(names.contains(&format!("{backends} alone")), "{backends}: {names:?}");
-        }
+    fn the_list_has_the_librarys_backends() {
         let library = include_str!("../../windowpane/Cargo.toml");
-        for wgpu in ["default = [\"wgpu\"]", "vulkan = [\"wgpu\"", "metal = [\"wgpu\""] {
-            assert!(library.contains(wgpu), "a backend needs a check of its own: {wgpu}");
+        let features = library.lines().filter(|line| line.contains("\"cubecl/"));
+        let mut names: Vec<_> = features.filter_map(|line| line.split(" = ").next()).collect();
+        names.retain(|name| *name != "kernel-cache");
+        assert_eq!(names, BACKENDS);
+    }
+
+    /// What the library compiles depends on no backend but `wgpu`; another one would need a step of its own.
+    #[test]
+    fn the_librarys_code_asks_for_no_other_backend() {
+        let mut folders = vec![shell::root().join("crates/windowpane/src")];
+        let mut asks = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in folder.read_dir().unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                for line in text.lines().filter(|line| line.trim_start().starts_with("#[cfg(")) {
+                    let is_asked = |name: &&str| line.contains(&format!("feature = \"{name}\""));
+                    let asked: Vec<_> = BACKENDS.into_iter().filter(is_asked).collect();
+                    asks += asked.len();
+                    let is_fine =
+                        line.contains("test, ") || asked.iter().all(|name| *name == "wgpu");
+                    assert!(is_fine, "{}: {line}", path.display());
+                }
+            }
         }
+        assert!(asks > 0, "the library asks for `wgpu` somewhere");
     }
 }

@@ -18,6 +18,10 @@ const SEED_OF_GATE: u64 = 1;
 /// The variable that makes Mesa's software driver compile shaders without optimising them: tests run most shaders once.
 const QUICK_SHADERS: (&str, &str) = ("GALLIVM_PERF", "nopt");
 
+/// The variable with the number of tests that run at a time. Tests wait for devices a third of their time, so it is twice
+/// the number of cores if the caller does not say.
+const THREADS: &str = "RUST_TEST_THREADS";
+
 /// The options of `cargo xtask test`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -67,6 +71,10 @@ fn command(choice: &Choice, options: &Options) -> Command {
     let features = choice.features.join(",");
     let mut command = shell::cargo(&["test", "--workspace", "--features", &features]);
     command.args(&options.cargo).env(QUICK_SHADERS.0, QUICK_SHADERS.1);
+    if std::env::var_os(THREADS).is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        command.env(THREADS, (2 * cores).to_string());
+    }
     if !options.harness.is_empty() {
         command.arg("--").args(&options.harness);
     }
