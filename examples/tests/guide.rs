@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use windowpane::{
-    AvgPool, Backend, Conv, ConvTranspose, DType, Device, LpPool, MaxPool, MaxUnpool, MedianPool,
-    MinPool, ModePool, Pad, RankPool, StochasticPool, SumPool, Tensor,
+    AvgPool, Backend, Conv, ConvTranspose, DType, Device, FractionalMaxPool, LpPool, MaxPool,
+    MaxUnpool, MedianPool, MinPool, ModePool, Pad, RankPool, StochasticPool, SumPool, Tensor,
 };
 
 fn docs() -> &'static Path {
@@ -65,6 +65,7 @@ fn operators_take_the_types_of_the_table() {
             "`SumPool`" => SumPool::new(2).forward(&x).is_ok(),
             "`LpPool`" => LpPool::new(2, 2).forward(&x).is_ok(),
             "`StochasticPool`" => StochasticPool::new(2).forward(&x).is_ok(),
+            "`FractionalMaxPool`" => FractionalMaxPool::new(2, 2).forward(&x).is_ok(),
             "`Pad`" => Pad::new(1).forward(&x).is_ok(),
             "`Conv`" => plain.plan(&host, dtype, &image, &w).is_ok(),
             "`ConvTranspose`" => ConvTranspose::new(3).plan(&host, dtype, &image, &w).is_ok(),
@@ -88,7 +89,7 @@ fn operators_take_the_types_of_the_table() {
             other => panic!("the table has the unknown operator {other}"),
         }
     };
-    assert_eq!(table.len(), 14, "every operator has a row");
+    assert_eq!(table.len(), 15, "every operator has a row");
     for (operator, cells) in &table {
         for (dtype, cell) in cells {
             let expected = if takes(operator, *dtype) { "yes" } else { "–" };

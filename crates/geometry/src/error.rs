@@ -149,6 +149,17 @@ pub enum Error {
         /// The denominator.
         whole: u32,
     },
+    /// A fractional pooling has more windows than there are places for them.
+    TooManyWindows {
+        /// The axis.
+        axis: AxisName,
+        /// The extent of a window.
+        kernel: usize,
+        /// The number of windows.
+        output: usize,
+        /// The extent of the input.
+        input: usize,
+    },
     /// A number, or a product or sum of numbers, is too large.
     TooLarge {
         /// The axis, if the number belongs to one; for a product the longest, if that is its largest factor.
@@ -254,6 +265,12 @@ impl fmt::Display for Error {
             Self::NoSuchRank { part, whole } => {
                 write!(f, "the rank {part}/{whole} is not a fraction from 0 to 1; choose one that is")
             }
+            Self::TooManyWindows { axis, kernel, output, input } => write!(
+                f,
+                "{output} windows of {kernel} on the {axis} axis need an input of at least {}, and it has \
+                 {input}; ask for fewer or smaller windows",
+                output.saturating_add(kernel).saturating_sub(1)
+            ),
             Self::TooLarge { axis, what, asked, limit } => {
                 let (own, longest) = if what.is_product() { (None, axis) } else { (axis, None) };
                 write!(f, "the {what}")?;

@@ -6,7 +6,7 @@
 //! `usize::MAX` if the bytes cannot be counted.
 
 use rayon::current_num_threads;
-use windowpane_geometry::{Convolution, Padded, Pass, Pooling};
+use windowpane_geometry::{Convolution, Fractional, Padded, Pass, Pooling};
 
 use crate::Scalar;
 use crate::pool::Algorithm;
@@ -33,6 +33,14 @@ const ROOM: usize = 1 << 18;
 /// ```
 pub fn pooling<T: Scalar>(pooled: Pooled, algorithm: Algorithm, pooling: &Pooling) -> usize {
     pooled.bytes::<T>(algorithm, pooling).saturating_add(ROOM)
+}
+
+/// The bytes of a fractional max pooling, and of its random numbers. Its gradient is [`Pooled::MaxBackward`].
+pub fn fractional<T: Scalar>(problem: &Fractional) -> usize {
+    let each = size_of::<T>() + size_of::<i32>();
+    let results = product([problem.pooling().output().elements(), each]);
+    let samples = product([problem.sample_count(), size_of::<f32>()]);
+    results.saturating_add(samples).saturating_add(ROOM)
 }
 
 /// The bytes of a convolution, or of one of its gradients.

@@ -209,6 +209,20 @@ pub enum Error {
         /// The dimensions of the gradient.
         found: Vec<usize>,
     },
+    /// A tensor that an operator needs besides its input does not have the dimensions that follow from the input.
+    #[error(
+        "{operator} needs {operand} with dimensions {asked:?}, and this one has {found:?}; give one that fits the input"
+    )]
+    OperandMismatch {
+        /// The operator.
+        operator: &'static str,
+        /// The tensor.
+        operand: &'static str,
+        /// The dimensions that follow from the input.
+        asked: Vec<usize>,
+        /// The dimensions of the tensor.
+        found: Vec<usize>,
+    },
     /// A transposed convolution was given a padding mode other than zeros.
     #[error("a transposed convolution cannot pad with {mode}; use the padding mode zeros")]
     PaddingMode {

@@ -65,8 +65,8 @@ pub use error::Error;
 pub use pad::Pad;
 pub use plan::{PoolAlgorithm, PoolPlan, UnknownPoolAlgorithm};
 pub use pool::{
-    AvgPool, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, ModePool, RankPool, StochasticPool,
-    SumPool,
+    AvgPool, FractionalMaxPool, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, ModePool,
+    RankPool, StochasticPool, SumPool,
 };
 pub use recording::Recording;
 pub use tensor::Tensor;

@@ -3,7 +3,7 @@
 //! Mesa's software Vulkan counts the iterations of all loops of a thread together and silently leaves them
 //! after 65535, so that a sum would be incomplete. Problems that may need more are refused there.
 
-use windowpane_geometry::{AXES, Axis, Convolution, Padded, Pass, Pooling};
+use windowpane_geometry::{AXES, Axis, Convolution, Fractional, Padded, Pass, Pooling};
 use windowpane_kernels::{Capabilities, conv, pool};
 
 use crate::pool::Operator;
@@ -55,6 +55,14 @@ pub(crate) fn check_pooling(
         Operator::NormBackward(_) => taps.saturating_mul(2).max(windows),
     };
     check(device, iterations)
+}
+
+/// Refuses a fractional pooling whose threads would exceed the driver's limit on iterations, or its gradient.
+pub(crate) fn check_fractional(device: &Device, problem: &Fractional) -> Result<()> {
+    // No more windows than a window has coordinates are over one of them. The gradient finds the first and the last of
+    // them by bisection on each axis.
+    let bisections = 2 * AXES * usize::BITS as usize;
+    check(device, nested(problem.kernel()).saturating_add(bisections))
 }
 
 /// Refuses the gradient of a padding whose threads would exceed the driver's limit on iterations.

@@ -2,9 +2,10 @@
 
 use cubecl::client::Client;
 use cubecl::server::Handle;
-use windowpane_geometry::{DType, Exponent, IndexBase, Pooling};
+use windowpane_geometry::{DType, Exponent, Fractional, IndexBase, Pooling};
 
 use super::common::{Buffers, Task, Tensor};
+use super::fractional::{self, Draws};
 use super::problem::{Gradient, Output, Problem, Reduction};
 use super::select::Plan;
 use super::unpool;
@@ -105,6 +106,55 @@ pub fn launch_lp_backward(
     let (input, output) = (Tensor::new(dy, outputs), Tensor::new(dx, inputs));
     let pooled = Some(Tensor::new(x, inputs));
     plan.launch(task, Buffers { client: target.client, input, output, indices: None, pooled })
+}
+
+/// Launches fractional max pooling. `x` has as many elements as the input, `y` as many as the output, and `indices` one
+/// `i32` per output.
+pub fn launch_fractional(
+    target: Target<'_>,
+    problem: &Fractional,
+    base: IndexBase,
+    dtype: DType,
+    draws: Draws<'_>,
+    [x, y]: [&Handle; 2],
+    indices: Option<&Handle>,
+) -> Result<(), PlanError> {
+    let Target { client, device } = target;
+    let task = fractional::task(problem, dtype, base, false, device)?;
+    let (inputs, outputs) = (task.inputs(), task.outputs());
+    let read = with(given("the input", x, dtype, inputs), draws.given(problem));
+    let indices = indices.map(|it| given("the indices", it, DType::I32, outputs));
+    check(device, &read, &with(given("the output", y, dtype, outputs), indices))?;
+    if outputs > 0 {
+        let tensors = [Tensor::new(x, inputs), Tensor::new(y, outputs)];
+        let indices = indices.map(|indices| Tensor::new(indices.handle, outputs));
+        fractional::launch(client, task, problem, draws, tensors, indices);
+    }
+    Ok(())
+}
+
+/// Launches the gradient of fractional max pooling. `dy` and `winners` have as many elements as the output, `dx` as many as
+/// the input; the random numbers are those of the pooling.
+pub fn launch_fractional_backward(
+    target: Target<'_>,
+    problem: &Fractional,
+    base: IndexBase,
+    dtype: DType,
+    draws: Draws<'_>,
+    [dy, winners, dx]: [&Handle; 3],
+) -> Result<(), PlanError> {
+    let Target { client, device } = target;
+    let task = fractional::task(problem, dtype, base, true, device)?;
+    let (inputs, outputs) = (task.inputs(), task.outputs());
+    let mut read = with(given("the output's gradient", dy, dtype, outputs), draws.given(problem));
+    read.push(given("the indices", winners, DType::I32, outputs));
+    check(device, &read, &[given("the input's gradient", dx, dtype, inputs)])?;
+    if inputs > 0 {
+        let [dy, winners] = [dy, winners].map(|handle| Tensor::new(handle, outputs));
+        let tensors = [dy, winners, Tensor::new(dx, inputs)];
+        fractional::launch_backward(client, task, problem, draws, tensors);
+    }
+    Ok(())
 }
 
 /// Launches unpooling. `y` and `indices` have as many elements as `pooling`'s output, `x` as many as its input.

@@ -22,6 +22,7 @@
 //! | [`lp`] | the norm, which visits its taps twice, and its gradient | norms |
 //! | [`rank`] | medians and other ranks, by comparing pairs or bit by bit; modes, by sorting or counting | ranks, modes |
 //! | [`stochastic`] | draws a number of each window, or computes the mean of what is drawn | stochastic pooling |
+//! | [`fractional`] | maxima of windows at random distances; also the gradient | fractional max pooling |
 //! | [`unpool`] | moves maxima back to their positions; also the gradient | unpooling |
 //!
 //! `problem` describes what is computed and `common` holds the code that several kernels share. Each folder is one
@@ -41,6 +42,7 @@
 pub mod block_reduce;
 mod common;
 pub mod direct;
+pub mod fractional;
 pub mod gather;
 pub mod gather_staged;
 pub mod gather_tile;
@@ -59,7 +61,8 @@ pub mod van_herk;
 
 pub use common::settings::Settings;
 pub use launch::{
-    launch, launch_backward, launch_lp_backward, launch_unpool, launch_unpool_backward,
+    launch, launch_backward, launch_fractional, launch_fractional_backward, launch_lp_backward,
+    launch_unpool, launch_unpool_backward,
 };
 pub use problem::{Gradient, Output, Problem, Reduction};
 pub use select::{Algorithm, Config, Plan};

@@ -19,6 +19,7 @@
 //! * [`direct`]: visits every tap of every window; defines what the operators mean.
 //! * [`deque`]: maxima with monotone deques, one axis at a time; work per element, not per tap.
 //! * [`prefix`]: averages with prefix sums, with the same property.
+//! * [`fractional`]: maxima of windows at random distances.
 //! * [`lp`]: the norm and its gradient as plain loops, and the bound on a kernel's error.
 //! * [`mod@rank`]: medians and other ranks, by selecting among the taps of each window.
 //! * [`mod@mode`]: the most frequent numbers, by sorting the taps of each window.
@@ -33,6 +34,7 @@ pub mod backward;
 pub mod deque;
 pub mod direct;
 mod field;
+pub mod fractional;
 pub mod lp;
 pub(crate) mod memory;
 pub mod mode;

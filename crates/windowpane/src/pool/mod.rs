@@ -87,6 +87,7 @@ macro_rules! option_methods {
 
 mod average;
 mod extremum;
+mod fractional;
 mod lp;
 mod mode;
 mod rank;
@@ -95,6 +96,7 @@ mod unpool;
 
 pub use average::{AvgPool, SumPool};
 pub use extremum::{MaxPool, MinPool};
+pub use fractional::FractionalMaxPool;
 pub use lp::LpPool;
 pub use mode::ModePool;
 pub use rank::{MedianPool, RankPool};

@@ -7,6 +7,7 @@ mod conv;
 mod conv_handles;
 mod family;
 mod faults;
+mod fractional;
 #[cfg(feature = "kernels")]
 mod handles;
 #[cfg(feature = "kernels")]
