@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use proptest::prelude::*;
 use windowpane_geometry::{
-    Convolution, Divisor, Exponent, Extents, Filter, FilterLayout, IndexBase, Layout, Padded,
-    PaddingMode, Pass, Pooling, Rank, Shape, Window,
+    Convolution, Divisor, Exponent, Extents, Filter, FilterLayout, Fractional, IndexBase, Layout,
+    Padded, PaddingMode, Pass, Pooling, Rank, Shape, Window,
 };
 use windowpane_reference::memory::{self, Pooled};
 use windowpane_reference::pool::{
-    self, Algorithm, backward, deque, direct, lp, mode, prefix, rank, stochastic, unpool,
+    self, Algorithm, backward, deque, direct, fractional, lp, mode, prefix, rank, stochastic,
+    unpool,
 };
 use windowpane_reference::{Scalar, conv, pad};
 
@@ -147,7 +148,21 @@ fn memory_is_never_less_than_what_is_allocated() {
     }
     let runner = &mut proptest::test_runner::TestRunner::default();
     runner.run(&common::poolings(), |pooling| check_pooling::<f32>(&pooling)).unwrap();
+    check_fractional();
     check_convolutions();
+}
+
+fn check_fractional() {
+    let planes = Shape::new(2, 3, Extents::from([300, 200])).unwrap();
+    let (kernel, output) = (Extents::from(2), Extents::from([250, 190]));
+    let problem = Fractional::new(planes, kernel, output, Layout::ChannelsLast).unwrap();
+    let x = vec![1f32; planes.elements()];
+    let found = most(|| {
+        let samples: Vec<f32> = problem.samples(1).collect();
+        fractional::max_with_indices(&problem, &samples, IndexBase::Plane, &x)
+    });
+    let said = memory::fractional::<f32>(&problem);
+    assert!(found <= said, "fractional: {found} bytes, not {said}");
 }
 
 fn check_convolutions() {
