@@ -160,15 +160,17 @@ fn several_processes_print_what_one_does() {
     let mut cases = others();
     cases.push(case("bad", "avgpool", "fwd", "i32", "nhwc"));
     let file = write(&folder, &cases);
-    let of = |arguments: &[&str], format: &str, jobs: &str| {
-        run_with(arguments, &["--backend", &backends, "--format", format, "--jobs", jobs])
-    };
-    let random = ["verify", "--random", "6", "--seed", "9", "--taps", "4096"];
-    assert_eq!(of(&random, "json", "1").succeeded().out, of(&random, "json", "3").succeeded().out);
-    let listed = ["verify", "--cases", &file];
-    let (one, many) = (of(&listed, "table", "1"), of(&listed, "table", "3"));
-    one.refused(1, "cases are wrong or did not run; their rows say why");
-    assert_eq!((one.out, one.err), (many.out, many.err));
+    for format in ["table", "json"] {
+        let random = ["verify", "--random", "6", "--seed", "9", "--taps", "4096"];
+        let of = |arguments: &[&str], jobs: &str| {
+            run_with(arguments, &["--backend", &backends, "--format", format, "--jobs", jobs])
+        };
+        assert_eq!(of(&random, "1").succeeded().out, of(&random, "3").succeeded().out);
+        let listed = ["verify", "--cases", &file];
+        let (one, many) = (of(&listed, "1"), of(&listed, "3"));
+        one.refused(1, "cases are wrong or did not run; their rows say why");
+        assert_eq!((one.out, one.err), (many.out, many.err));
+    }
     run(&["verify", "--cases", &file, "--jobs", "0"]).refused(2, "--jobs");
 }
 
