@@ -6,6 +6,7 @@ use windowpane_reference::pool::Algorithm;
 use windowpane_reference::pool::backward::max_backward;
 use windowpane_reference::pool::fractional::max_with_indices;
 
+use super::run;
 use crate::element::{sealed::Sealed, with_float};
 use crate::tensor::element_slice;
 use crate::{Device, Error, Result, Tensor};
@@ -111,29 +112,29 @@ impl FractionalMaxPool {
     pub fn backward(&self, dy: &Tensor, winners: &Tensor, dims: &[usize]) -> Result<Tensor> {
         let problem = self.problem(GRADIENT, dy.device(), dy.dtype(), dims)?;
         let (pooling, dtype) = (problem.pooling(), dy.dtype());
-        let asked = dims_of(pooling.output(), self.layout);
+        let asked = run::dims(pooling, pooling.output());
         if dy.dims() != asked {
             let found = dy.dims().to_vec();
             return Err(Error::GradientMismatch { operator: NAME, asked, found });
         }
         check_operand(GRADIENT, "the tensor of indices", winners, dy.device(), DType::I32, asked)?;
         #[cfg(feature = "kernels")]
-        if let (Some((_, gradient)), Some((_, winners)), Some(target)) =
+        if let (Some((_, gradient)), Some((_, indices)), Some(target)) =
             (dy.memory(), winners.memory(), dy.device().target())
         {
             crate::loop_limit::check_fractional(dy.device(), &problem)?;
             let to = crate::tensor::memory(dy.device(), target, dtype, pooling.input().elements())?;
-            let (base, handles) = (self.base, [gradient, winners, &to]);
+            let (base, handles) = (self.base, [gradient, indices, &to]);
             let launch = windowpane_kernels::pool::launch_fractional_backward;
             launch(target, &problem, base, dtype, self.draws.of_kernel(), handles)
                 .map_err(|reason| dy.device().refuses(reason))?;
-            return Ok(self.made(GRADIENT, dy, dims.to_vec(), dtype, to));
+            let dx = self.made(GRADIENT, &[dy, winners], dims.to_vec(), dtype, to);
+            return Ok(dx);
         }
-        let bytes = with_float!(dtype, T => {
-            memory::pooling::<T>(memory::Pooled::MaxBackward, Algorithm::Direct, pooling)
-        });
-        dy.device().require_memory(bytes, GRADIENT)?;
         let dx = with_float!(dtype, T => {
+            let gradient = memory::Pooled::MaxBackward;
+            let bytes = memory::pooling::<T>(gradient, Algorithm::Direct, pooling);
+            dy.device().require_memory(bytes, GRADIENT)?;
             let (dy, winners) = (dy.read()?, winners.read()?);
             let (dy, winners) = (element_slice::<T>(&dy), element_slice::<i32>(&winners));
             T::into_host(max_backward(pooling, self.base, dy, winners)?)
@@ -144,7 +145,7 @@ impl FractionalMaxPool {
     fn compute(&self, x: &Tensor, with_indices: bool) -> Result<(Tensor, Option<Tensor>)> {
         let problem = self.problem(NAME, x.device(), x.dtype(), x.dims())?;
         let (pooling, dtype) = (problem.pooling(), x.dtype());
-        let dims = dims_of(pooling.output(), self.layout);
+        let dims = run::dims(pooling, pooling.output());
         #[cfg(feature = "kernels")]
         if let (Some((_, from)), Some(target)) = (x.memory(), x.device().target()) {
             crate::loop_limit::check_fractional(x.device(), &problem)?;
@@ -156,7 +157,7 @@ impl FractionalMaxPool {
             let launch = windowpane_kernels::pool::launch_fractional;
             launch(target, &problem, base, dtype, draws, [from, &y], indices.as_ref())
                 .map_err(|reason| x.device().refuses(reason))?;
-            let made = |dtype, handle| self.made(NAME, x, dims.clone(), dtype, handle);
+            let made = |dtype, handle| self.made(NAME, &[x], dims.clone(), dtype, handle);
             return Ok((made(dtype, y), indices.map(|indices| made(DType::I32, indices))));
         }
         let (y, indices) = with_float!(dtype, T => {
@@ -191,7 +192,11 @@ impl FractionalMaxPool {
         let input = Shape::from_dims(dims, self.layout)?;
         let output = match self.size {
             Size::Is(output) => output,
-            Size::Ratio(ratio) => shortened(input.space(), ratio),
+            Size::Ratio(ratio) => {
+                let part = |extent: &usize| (*extent as f64 * ratio) as usize;
+                let parts: Vec<usize> = input.space().as_slice().iter().map(part).collect();
+                Extents::try_from(&*parts)?
+            }
         };
         let problem = Fractional::new(input, self.kernel, output, self.layout)?;
         problem.pooling().check_indices(self.base)?;
@@ -202,21 +207,23 @@ impl FractionalMaxPool {
         Ok(problem)
     }
 
-    /// A tensor in device memory that was computed from another one, and from what this operator has.
+    /// A tensor in device memory that was computed from others, of which the first has the type and the dimensions of the
+    /// work, and from what this operator has.
     #[cfg(feature = "kernels")]
     fn made(
         &self,
         work: &str,
-        from: &Tensor,
+        from: &[&Tensor],
         dims: Vec<usize>,
         dtype: DType,
         handle: cubecl::server::Handle,
     ) -> Tensor {
-        let work = format!("{work} of {} {:?}", from.dtype(), from.dims());
-        let made = Tensor::on_device(from.device(), dtype, dims, handle, work);
+        let first = from[0];
+        let work = format!("{work} of {} {:?}", first.dtype(), first.dims());
+        let made = Tensor::on_device(first.device(), dtype, dims, handle, work).doubted_with(from);
         match &self.draws {
-            Draws::Seed(_) => made.doubted_with(&[from]),
-            Draws::Samples(samples) => made.doubted_with(&[from, samples]),
+            Draws::Seed(_) => made,
+            Draws::Samples(samples) => made.doubted_with(&[samples]),
         }
     }
 }
@@ -240,10 +247,6 @@ impl Draws {
 const NAME: &str = "fractional max pooling";
 const GRADIENT: &str = "fractional max pooling's gradient";
 
-fn dims_of(shape: Shape, layout: Layout) -> Vec<usize> {
-    shape.dims(layout).collect()
-}
-
 /// Refuses a tensor on another device, of another type or with other dimensions.
 fn check_operand(
     operator: &'static str,
@@ -265,15 +268,4 @@ fn check_operand(
         return Err(Error::OperandMismatch { operator, operand, asked, found });
     }
     Ok(())
-}
-
-/// Extents of this part of others, rounded down.
-fn shortened(space: Extents, ratio: f64) -> Extents {
-    let part = |extent: usize| (extent as f64 * ratio) as usize;
-    match *space.as_slice() {
-        [width] => [part(width)].into(),
-        [height, width] => [part(height), part(width)].into(),
-        [depth, height, width] => [part(depth), part(height), part(width)].into(),
-        _ => unreachable!("a shape has one to three axes"),
-    }
 }

@@ -3,7 +3,9 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::Index;
-use windowpane::{DType, Device, Element, Error, FractionalMaxPool, IndexBase, Layout, Tensor};
+use windowpane::{
+    DType, Device, Element, Error, FractionalMaxPool, IndexBase, Layout, MaxUnpool, Tensor,
+};
 use windowpane_geometry::{Error as Misfit, Extents, Fractional, Shape, Window};
 use windowpane_reference::pool::{backward, fractional};
 use windowpane_testing::{
@@ -80,8 +82,7 @@ fn check_maxima<T: Element>(device: &Device, check: &Checked) -> Check {
     assert_totals(&dx, &totals.map_err(|error| TestCaseError::fail(error.to_string()))?)
 }
 
-/// The layouts draw the same numbers, other seeds draw others, and the first window may start anywhere that one of three
-/// windows may.
+/// Both layouts have the same windows; other seeds and other channels have others.
 #[test]
 fn windows_are_as_far_apart_as_the_seed_says() {
     for device in devices() {
@@ -139,7 +140,23 @@ fn what_does_not_fit_is_refused() {
     }
 }
 
-/// Tensors without elements, and samples that are not from 0 to 1, which still are inside the input.
+/// SEMANTICS 4.3: a gradient by winners that were computed from an index out of range is an error when it is read.
+#[test]
+fn doubtful_winners_are_errors() {
+    for device in devices() {
+        let x = Tensor::random(&device, DType::F32, [1, 6, 6, 1], 1).unwrap();
+        let pool = FractionalMaxPool::new(2, 4);
+        let y = pool.forward(&x).unwrap();
+        let one = |number| Tensor::from_slice(&device, &[number], [1, 1, 1, 1]).unwrap();
+        // `host` refuses the index at once.
+        let winners = MaxUnpool::new([4, 4]).forward(&one(7), &one(99));
+        let Ok(winners) = winners else { continue };
+        let dx = pool.backward(&y, &winners, x.dims()).unwrap();
+        assert!(matches!(dx.to_vec::<f32>(), Err(Error::Index(_))), "{device}");
+    }
+}
+
+/// Tensors without elements, and samples that are not from 0 to 1, whose windows still are inside the input.
 #[test]
 fn corners() {
     for device in devices() {
