@@ -105,7 +105,7 @@ impl Fractional {
 mod tests {
     use super::*;
 
-    /// Whatever the random number, windows start at 0, end at the end, and are as far apart as two neighbouring integers.
+    /// Whatever the random number, windows start at 0, end at the end, and are one of two neighbouring integers apart.
     #[test]
     fn windows_cover_the_line() {
         for (input, kernel, output) in

@@ -186,8 +186,9 @@ fn is_finite<T: Element>(elements: &[T]) -> bool {
     match elements.len() {
         0..=dense::SMALL => all(elements),
         len => {
-            let chunk = |i: usize| &elements[i << 14..len.min((i + 1) << 14)];
-            parallel::find(len.div_ceil(1 << 14), |i| !all(chunk(i))).is_none()
+            const CHUNK: usize = 1 << 14;
+            let chunk = |i: usize| &elements[i * CHUNK..len.min((i + 1) * CHUNK)];
+            parallel::find(len.div_ceil(CHUNK), |i| !all(chunk(i))).is_none()
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Checks that the kernels crate keeps its layers, by the paths in its sources.
+//! Checks that the kernels crate keeps its layers, by the paths in its sources, and that no backend but one decides what
+//! the library compiles.
 //!
 //! ```text
 //! device ← cube ← error ← problem ← common ← a kernel                 ← select, launch, transposes, mod
@@ -163,6 +164,23 @@ fn paths_are_found_in_imports_and_in_code() {
         "pool::select::choose",
     ];
     assert_eq!(found, expected);
+}
+
+/// What the library compiles depends on no backend but `wgpu`; for another one the gate would need a step of its own.
+#[test]
+fn the_library_asks_for_no_backend_but_wgpu() {
+    let mut asked = BTreeSet::new();
+    for path in sources(&root().join("../../windowpane/src")) {
+        let text = fs::read_to_string(path).unwrap();
+        let conditions = text.lines().filter(|line| line.trim_start().starts_with("#[cfg("));
+        let conditions = conditions.filter(|line| !line.contains("test, "));
+        for backend in ["wgpu", "webgpu", "vulkan", "metal", "cpu", "cuda", "hip"] {
+            if conditions.clone().any(|line| line.contains(&format!("feature = \"{backend}\""))) {
+                asked.insert(backend);
+            }
+        }
+    }
+    assert_eq!(asked, BTreeSet::from(["wgpu"]));
 }
 
 fn root() -> PathBuf {

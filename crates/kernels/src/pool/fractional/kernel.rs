@@ -8,7 +8,8 @@ use crate::cube::convert::{round, widen};
 use crate::cube::random::uniform;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{
-    Accumulator, ProblemArgs, WindowForm, fold, index_of, plane_position, split_row, stored,
+    Accumulator, ProblemArgs, WindowForm, fold, index_of, neutral, plane_position, split_row,
+    stored,
 };
 
 /// `S` is the type in which elements are stored, `A` the type in which they are compared.
@@ -29,14 +30,13 @@ pub(super) fn fractional<S: Float, A: Float, N: Size>(
     }
     let (depth, height, width) = (&args.depth, &args.height, &args.width);
     let place = place_of(&args.problem, at, &depth.output, &height.output, &width.output, form);
-    let channel = place.sample * args.channels + place.lane;
+    let channel = place.sample * args.problem.pixel_vectors + place.lane;
     let first_d = start_of(depth, place.d, random(args, &samples, channel, 0usize, form));
     let first_h = start_of(height, place.h, random(args, &samples, channel, 1usize, form));
     let first_w = start_of(width, place.w, random(args, &samples, channel, 2usize, form));
 
     let position = plane_position(&args.problem, first_d as i32, first_h as i32, first_w as i32);
-    let first = input[element_at(&args.problem, &place, position) as usize];
-    let value = widen::<S, A, N>(first, form.widened);
+    let value = neutral::<A, N>(&args.problem, form.fold);
     let mut folded = Accumulator::<A, N> { value, position: Vector::new(position) };
     for d in first_d..first_d + depth.kernel {
         for h in first_h..first_h + height.kernel {
@@ -81,7 +81,7 @@ pub(super) fn gradient<S: Float, A: Float, N: Size>(
     let position = plane_position(&args.problem, place.d as i32, place.h as i32, place.w as i32);
     let index = Vector::new(position);
     let index = index_of::<N>(&args.problem, place.sample, place.lane, index, form);
-    let channel = place.sample * args.channels + place.lane;
+    let channel = place.sample * args.problem.pixel_vectors + place.lane;
     let over_d = windows_over(depth, place.d, random(args, &samples, channel, 0usize, form));
     let over_h = windows_over(height, place.h, random(args, &samples, channel, 1usize, form));
     let over_w = windows_over(width, place.w, random(args, &samples, channel, 2usize, form));
@@ -92,7 +92,7 @@ pub(super) fn gradient<S: Float, A: Float, N: Size>(
             for w in over_w.first..over_w.end {
                 let row = (place.sample * depth.windows + d) * height.windows + h;
                 let pixel = row * width.windows + w;
-                let from = (pixel * args.channels + place.lane) as usize;
+                let from = (pixel * args.problem.pixel_vectors + place.lane) as usize;
                 let share = Vector::<A, N>::cast_from(dy[from]);
                 sum += select_many(winners[from].equal(&index), share, zero);
             }

@@ -122,11 +122,8 @@ pub(super) fn launch_backward(
 }
 
 fn samples(problem: &Fractional, draws: Draws<'_>) -> ComptimeOptionArgs<Box<[f32]>> {
-    let given = match draws {
-        Draws::Seed(_) => None,
-        Draws::Samples(samples) => Some(Tensor::new(samples, problem.sample_count())),
-    };
-    optional(given, 1)
+    let given = draws.given(problem);
+    optional(given.map(|given| Tensor::new(given.handle, given.elements)), 1)
 }
 
 /// The numbers of a problem.
@@ -136,8 +133,6 @@ struct FractionalArgs {
     depth: StepArgs,
     height: StepArgs,
     width: StepArgs,
-    /// The number of channels that are adjacent in memory.
-    channels: u32,
     seed: u32,
 }
 
@@ -172,5 +167,5 @@ fn args(task: Task<'_>, problem: &Fractional, draws: Draws<'_>) -> FractionalArg
         Draws::Seed(seed) => seed,
         Draws::Samples(_) => 0,
     };
-    FractionalArgsLaunch::new(problem_args(task), depth, height, width, task.pixel() as u32, seed)
+    FractionalArgsLaunch::new(problem_args(task), depth, height, width, seed)
 }
