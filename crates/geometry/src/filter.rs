@@ -283,6 +283,24 @@ impl Convolution {
         Self::new(input, filter, &window, 1, self.layout, self.filter_layout).ok()
     }
 
+    /// The same convolution over only the pixels that it reads, if windows have one tap and skip pixels: those at every
+    /// stride-th position are the whole input.
+    ///
+    /// `None` if windows have several taps, read every pixel or reach into padding.
+    pub fn sampled(&self) -> Option<Self> {
+        let axes = self.grid.axes();
+        let inside =
+            |axis: &Axis| axis.before() == 0 && axis.windows_inside(0).len() == axis.output();
+        let skips = |axis: &Axis| axis.stride() > 1 && axis.input() > axis.output();
+        if self.filter.taps() > 1 || !axes.iter().all(inside) || !axes.iter().any(skips) {
+            return None;
+        }
+        let read =
+            Shape::new(self.input.batch(), self.input.channels(), self.output.space()).ok()?;
+        let window = Window::new(self.filter.kernel);
+        Self::new(read, self.filter, &window, self.groups, self.layout, self.filter_layout).ok()
+    }
+
     /// The first input channel that filter `f` sees.
     pub fn first_channel(&self, f: usize) -> usize {
         f / (self.filter.count / self.groups) * self.filter.channels

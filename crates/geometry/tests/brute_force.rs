@@ -748,6 +748,57 @@ fn products(conv: &Convolution) -> Vec<[usize; 3]> {
     found
 }
 
+/// Sampled pixels are multiplied with the same weights, into the same outputs.
+#[test]
+fn sampled_pixels_are_the_same_products() {
+    let conv = |space: &[usize], window: &Window, layout| {
+        let kernel = window.kernel().unwrap();
+        let shape = Shape::new(2, 4, Extents::try_from(space).unwrap()).unwrap();
+        let filter = Filter::new(6, 2, kernel).unwrap();
+        Convolution::new(shape, filter, window, 2, layout, FilterLayout::Fhwc).unwrap()
+    };
+    for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+        for (space, strides) in
+            [(&[7][..], &[3][..]), (&[5, 6], &[2, 2]), (&[9, 4], &[1, 5]), (&[4, 5, 8], &[2, 1, 3])]
+        {
+            let ones = Extents::from(1).of_rank(space.len()).unwrap();
+            let window = Window::new(ones).stride(Extents::try_from(strides).unwrap());
+            let own = conv(space, &window, layout);
+            let sampled = own.sampled().expect("pixels are skipped");
+            assert_eq!(sampled.sampled(), None);
+            assert_eq!(sampled.output(), own.output());
+            // Where each sampled pixel is in the whole input.
+            let (from, to) = (sampled.input().strides(layout), own.input().strides(layout));
+            let mut whole = std::collections::BTreeMap::new();
+            let extents = sampled.input().space().three(1);
+            let axes = own.grid().axes();
+            for n in 0..2 {
+                for c in 0..4 {
+                    for place in (0..extents[0]).flat_map(|d| {
+                        (0..extents[1]).flat_map(move |h| (0..extents[2]).map(move |w| [d, h, w]))
+                    }) {
+                        let apart = [0, 1, 2].map(|i| place[i] * axes[i].stride());
+                        whole.insert(from.offset(n, c, place), to.offset(n, c, apart));
+                    }
+                }
+            }
+            let mut found = products(&sampled);
+            found.iter_mut().for_each(|[_, input, _]| *input = whole[input]);
+            found.sort_unstable();
+            assert_eq!(found, products(&own), "{own:?}");
+        }
+        // Several taps, every pixel, or padding.
+        for window in [
+            Window::new([2, 1]).stride([2, 2]),
+            Window::new([1, 1]),
+            Window::new([1, 1]).stride([2, 2]).padding([1, 0]),
+            Window::new([1, 1]).stride([2, 2]).padding([(0, 0), (0, 2)]),
+        ] {
+            assert_eq!(conv(&[5, 6], &window, layout).sampled(), None, "{window:?}");
+        }
+    }
+}
+
 /// Merged pixels are multiplied with the same weights, into the same outputs.
 #[test]
 fn merged_pixels_are_the_same_products() {

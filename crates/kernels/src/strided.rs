@@ -118,15 +118,25 @@ fn matrices(axes: &[[usize; 2]]) -> Option<[usize; 3]> {
     }
 }
 
-/// The widest vectors that the source consists of, from its first element on. The axes are merged.
-fn lanes_of(device: &Capabilities, dtype: DType, first: usize, axes: &[[usize; 2]]) -> usize {
-    match axes {
-        [[extent, 1], outer @ ..] => {
-            // A power of 2 divides all of these numbers if it divides their bits.
-            let all = outer.iter().fold(extent | first, |all, [_, stride]| all | stride);
-            widest_lanes(device, dtype.size(), all)
+/// How units copy: vectors of the copy, and what a unit reads at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lanes {
+    read: usize,
+    written: usize,
+}
+
+impl Lanes {
+    /// The widest vectors. The source has whole ones if its innermost axis is dense and if a power of 2 divides all other
+    /// steps, `steps`, which are one number with the bits of all of them; otherwise its elements are read one by one.
+    fn new(device: &Capabilities, dtype: DType, [extent, step]: [usize; 2], steps: usize) -> Self {
+        let widest = |elements| widest_lanes(device, dtype.size(), elements);
+        match step {
+            1 => {
+                let lanes = widest(extent | steps);
+                Self { read: lanes, written: lanes }
+            }
+            _ => Self { read: 1, written: widest(extent) },
         }
-        _ => 1,
     }
 }
 
@@ -144,12 +154,14 @@ fn launch(
         return transpose::launch(target, dtype, from, to, matrices);
     }
     let Target { client, device } = target;
-    let lanes = lanes_of(device, dtype, first, axes);
+    let inner = axes.first().copied().unwrap_or([1, 1]);
+    let steps = axes.iter().skip(1).fold(first, |all, [_, stride]| all | stride);
+    let Lanes { read, written } = Lanes::new(device, dtype, inner, steps);
     let elements: usize = axes.iter().map(|[extent, _]| extent).product();
-    let (vectors, read) = (elements / lanes, (first + reach(axes)) / lanes);
+    let (vectors, source) = (elements / written, (first + reach(axes)) / read);
     let in_vectors = |(nth, [extent, stride]): (usize, &[usize; 2])| match nth {
-        0 => [(extent / lanes) as u32, *stride as u32],
-        _ => [*extent as u32, (stride / lanes) as u32],
+        0 => [(extent / written) as u32, *stride as u32],
+        _ => [*extent as u32, (stride / read) as u32],
     };
     let axes: Vec<[u32; 2]> = axes.iter().enumerate().map(in_vectors).collect();
     let (cubes, units) = plain_grid(target, vectors);
@@ -159,28 +171,31 @@ fn launch(
             client,
             cubes,
             units,
-            lanes,
-            BufferArg::from_raw_parts(from.clone(), read),
+            read,
+            written,
+            BufferArg::from_raw_parts(from.clone(), source),
             BufferArg::from_raw_parts(to.clone(), vectors),
             vectors as u32,
-            (first / lanes) as u32,
+            (first / read) as u32,
             axes.iter().map(|[extent, _]| *extent).collect(),
             axes.iter().map(|[_, step]| *step).collect(),
             device.cores.is_some(),
+            read == written,
             elem(dtype),
         );
     }
 }
 
 #[cube(launch_unchecked)]
-fn gathered<S: Numeric, N: Size>(
-    source: &[Vector<S, N>],
+fn gathered<S: Numeric, M: Size, N: Size>(
+    source: &[Vector<S, M>],
     target: &mut [Vector<S, N>],
     vectors: u32,
     first: u32,
     extents: Sequence<FastDivmod<u32>>,
     steps: Sequence<u32>,
     #[comptime] contiguous: bool,
+    #[comptime] whole: bool,
     #[define(S)] _stored: ElemType,
 ) {
     let vector = unit_position(contiguous);
@@ -189,13 +204,138 @@ fn gathered<S: Numeric, N: Size>(
     }
     let (mut rest, mut at) = (vector, first);
     let axes = extents.len().comptime();
+    // The element of the innermost axis that a vector begins at, of which each vector has as many as lanes.
+    let mut inner = 0u32;
     #[unroll]
     for axis in 0..axes {
         let (outer, place) = extents[axis].div_mod(rest);
-        at += place * steps[axis];
+        if comptime!(axis == 0 && !whole) {
+            inner = place * N::value() as u32;
+        } else {
+            at += place * steps[axis];
+        }
         rest = outer;
     }
-    target[vector as usize] = source[at as usize];
+    if comptime!(whole) {
+        target[vector as usize] = Vector::cast_from(source[at as usize]);
+    } else {
+        let mut elements = Vector::<S, N>::empty();
+        #[unroll]
+        for lane in 0..N::value() {
+            let position = at + (inner + lane as u32) * steps[0];
+            elements.insert(lane, source[position as usize].extract(0usize));
+        }
+        target[vector as usize] = elements;
+    }
+}
+
+/// Copies some elements of a dense tensor: of each axis, which has an extent, `kept` positions and the step between them,
+/// the outermost axis first. At least one element is copied, between buffers that were checked.
+pub(crate) fn sample(
+    target: Target<'_>,
+    dtype: DType,
+    from: &Handle,
+    to: &Handle,
+    axes: &[[usize; 3]],
+) {
+    let strides = |nth: usize| axes[nth + 1..].iter().map(|[extent, ..]| extent).product::<usize>();
+    let axes = axes.iter().enumerate();
+    let axes: Vec<_> = axes.map(|(nth, [_, kept, step])| [*kept, step * strides(nth)]).collect();
+    launch(target, dtype, [from, to], 0, &merged(&axes));
+}
+
+/// The reverse: writes the elements of `from` to their positions in `to`, and zeros to all others.
+pub(crate) fn spread(
+    target: Target<'_>,
+    dtype: DType,
+    from: &Handle,
+    to: &Handle,
+    axes: &[[usize; 3]],
+) {
+    let Target { client, device } = target;
+    // From the innermost to the outermost, without those of one position.
+    let several: Vec<_> = axes.iter().rev().filter(|[extent, ..]| *extent > 1).collect();
+    let inner = several.first().map_or([1, 1], |[extent, _, step]| [*extent, *step]);
+    let Lanes { read, written } = Lanes::new(device, dtype, inner, 0);
+    let elements = axes.iter().map(|[extent, ..]| extent).product::<usize>();
+    let source = axes.iter().map(|[_, kept, _]| kept).product::<usize>();
+    let (vectors, loads) = (elements / written, source / read);
+    // The innermost axis in vectors.
+    let in_vectors = |(nth, [extent, kept, step]): (usize, &[usize; 3])| {
+        let (lanes, loaded) = if nth == 0 { (written, read) } else { (1, 1) };
+        [extent / lanes, kept / loaded, *step].map(|number| number as u32)
+    };
+    let axes: Vec<[u32; 3]> = several.into_iter().enumerate().map(in_vectors).collect();
+    let (cubes, units) = plain_grid(target, vectors);
+    // SAFETY: the buffers hold what is read and written, which was checked, and a unit past the last vector ends.
+    unsafe {
+        placed::launch_unchecked(
+            client,
+            cubes,
+            units,
+            read,
+            written,
+            BufferArg::from_raw_parts(from.clone(), loads),
+            BufferArg::from_raw_parts(to.clone(), vectors),
+            vectors as u32,
+            axes.iter().map(|[extent, ..]| *extent).collect(),
+            axes.iter().map(|[.., step]| *step).collect(),
+            axes.iter().map(|[_, kept, _]| *kept).collect(),
+            device.cores.is_some(),
+            read == written,
+            elem(dtype),
+        );
+    }
+}
+
+#[cube(launch_unchecked)]
+fn placed<S: Numeric, M: Size, N: Size>(
+    source: &[Vector<S, M>],
+    target: &mut [Vector<S, N>],
+    vectors: u32,
+    extents: Sequence<FastDivmod<u32>>,
+    steps: Sequence<FastDivmod<u32>>,
+    kept: Sequence<u32>,
+    #[comptime] contiguous: bool,
+    #[comptime] whole: bool,
+    #[define(S)] _stored: ElemType,
+) {
+    let vector = unit_position(contiguous);
+    if vector >= vectors {
+        terminate!();
+    }
+    let (mut rest, mut at, mut apart, mut is_kept) = (vector, 0u32, 1u32, true);
+    let axes = extents.len().comptime();
+    // The position on the innermost axis that a vector begins at, of which each vector has as many as lanes.
+    let mut inner = 0u32;
+    #[unroll]
+    for axis in 0..axes {
+        let (outer, place) = extents[axis].div_mod(rest);
+        if comptime!(axis == 0 && !whole) {
+            inner = place * N::value() as u32;
+        } else {
+            let (nth, past) = steps[axis].div_mod(place);
+            at += nth * apart;
+            is_kept = is_kept && past == 0 && nth < kept[axis];
+        }
+        apart *= kept[axis];
+        rest = outer;
+    }
+    let mut elements = Vector::<S, N>::cast_from(S::from_int(0));
+    if is_kept {
+        if comptime!(whole) {
+            elements = Vector::cast_from(source[at as usize]);
+        } else {
+            #[unroll]
+            for lane in 0..N::value() {
+                let (nth, past) = steps[0].div_mod(inner + lane as u32);
+                if past == 0 && nth < kept[0] {
+                    elements.insert(lane, source[(at + nth) as usize].extract(0usize));
+                }
+            }
+        }
+    }
+    target[vector as usize] = elements;
 }
 
 #[cfg(test)]
@@ -244,11 +384,16 @@ mod tests {
 
     #[test]
     fn vectors_divide_all_that_is_read() {
-        let lanes = |first, axes: &[[usize; 2]]| lanes_of(&PLAIN_GPU, DType::F32, first, axes);
-        assert_eq!(lanes(0, &[[64, 1], [8, 128]]), 4);
-        assert_eq!(lanes(2, &[[64, 1], [8, 128]]), 2);
-        assert_eq!(lanes(0, &[[64, 1], [8, 65]]), 1);
-        assert_eq!(lanes(0, &[[6, 1], [8, 0]]), 2);
-        assert_eq!(lanes(0, &[[64, 2]]), 1);
+        let lanes = |inner, steps| {
+            let Lanes { read, written } = Lanes::new(&PLAIN_GPU, DType::F32, inner, steps);
+            [read, written]
+        };
+        assert_eq!(lanes([64, 1], 128), [4, 4]);
+        assert_eq!(lanes([64, 1], 128 | 2), [2, 2]);
+        assert_eq!(lanes([64, 1], 65), [1, 1]);
+        assert_eq!(lanes([6, 1], 0), [2, 2]);
+        // Elements that are apart are read one by one, and stored together.
+        assert_eq!(lanes([64, 2], 65), [1, 4]);
+        assert_eq!(lanes([63, 2], 0), [1, 1]);
     }
 }

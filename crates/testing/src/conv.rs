@@ -116,6 +116,20 @@ impl ConvCase {
         )
     }
 
+    /// Windows of one tap that skip pixels: those of [`any`](Self::any), with other windows.
+    pub fn skipping() -> impl Strategy<Value = Self> {
+        (Self::any(), proptest::collection::vec(1..=4usize, 3)).prop_filter_map(
+            "no pixel is skipped",
+            |(case, strides)| {
+                let rank = case.space.rank();
+                let strides = Extents::try_from(&strides[..rank]).ok()?;
+                let window = Window::new(Extents::from(1).of_rank(rank).ok()?).stride(strides);
+                let case = Self { window, ..case };
+                case.convolution().ok()?.sampled().map(|_| case)
+            },
+        )
+    }
+
     /// Problems of [`aligned`](Self::aligned) whose windows lie side by side along the last axis, without padding.
     pub fn side_by_side() -> impl Strategy<Value = Self> {
         let others = (1..=3usize, 1..=2usize, 0..=1usize);

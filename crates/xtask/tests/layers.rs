@@ -2,8 +2,8 @@
 //! the library compiles.
 //!
 //! ```text
-//! device ← cube ← error ← problem ← common ← a kernel                 ← select, launch, transposes, mod
-//! device ← cube ← packed, cast, copy, pad, random, strided, transpose ← select, launch, transposes, mod
+//! device ← cube ← error ← problem ← common ← a kernel                 ← arrangement, select, launch, mod
+//! device ← cube ← packed, cast, copy, pad, random, strided, transpose ← arrangement, select, launch, mod
 //! ```
 //!
 //! A kernel never names another kernel or the selection, so that it can be read, changed and removed without them.
@@ -144,7 +144,7 @@ fn wrong_arrows_are_refused() {
         assert!(!own.may_name(&part("transpose")), "{own:?}");
     }
     assert!(!part("transpose").may_name(&part("conv::problem")));
-    assert!(part("conv::transposes").may_name(&part("transpose")));
+    assert!(part("conv::arrangement").may_name(&part("transpose")));
     for other in ["error", "pool::problem", "pool::common::window", "cube::axis", "device"] {
         assert!(kernel.may_name(&part(other)), "{other}");
     }

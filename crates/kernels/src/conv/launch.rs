@@ -3,12 +3,12 @@
 use cubecl::server::Handle;
 use windowpane_geometry::{Activation, Convolution, DType, Precision};
 
+use super::arrangement::Rearrangement;
 use super::common::arguments::Arguments;
 use super::common::epilogue::Epilogue;
 use super::common::split_k;
-use super::problem::{Pass, Request, Task, in_layout, results, windows};
+use super::problem::{Pass, Request, Task, results, windows};
 use super::select::Plan;
-use super::transposes::Transposes;
 use crate::cube::buffers::BufferError;
 use crate::cube::buffers::{self, Given};
 use crate::cube::convert::accumulator;
@@ -142,11 +142,12 @@ pub fn launch(
         return Err(PlanError::NoWindows);
     }
     let (factors, out, epilogue) = operands.parts();
-    let transposes = Transposes::new(conv, plan.layout, request.pass);
-    let tensors = transposes.before(target, dtype, factors, epilogue.residual, out);
+    let read = plan.arrangement.of(conv, request.pass).ok_or(PlanError::Foreign)?;
+    let rearrangement = Rearrangement::new(conv, plan.arrangement, request.pass);
+    let tensors = rearrangement.before(target, dtype, factors, epilogue.residual, out);
     let arguments = Arguments {
         client,
-        task: Task { conv: &in_layout(conv, request.pass, plan.layout), request, device },
+        task: Task { conv: &read, request, device },
         units: plan.units,
         contiguous: plan.contiguous,
         splits: plan.splits,
@@ -160,7 +161,7 @@ pub fn launch(
         },
     };
     compute(plan, &arguments)?;
-    transposes.after(target, dtype, &tensors.out, out);
+    rearrangement.after(target, dtype, &tensors.out, out);
     Ok(())
 }
 

@@ -35,13 +35,15 @@
 //! * [`cpu`]: a thread computes a few windows by a few vectors of filters in registers.
 //! * [`cpu::weight`]: the same for the weight gradient.
 //!
-//! The kernel with the lowest estimated time is chosen. A kernel may also compute channels-first tensors in channels last:
-//! they are then transposed before and after it, in the same call, and the estimate includes that.
+//! The kernel with the lowest estimated time is chosen. A kernel may also compute channels-first tensors in channels last,
+//! or without the pixels that windows of one tap skip: they are then rearranged before and after it, in the same call, and
+//! the estimate includes that ([`Arrangement`]).
 //!
 //! The bias gradient is a sum, not a product: [`bias`]. Where there are too few sums to keep the device busy, long
 //! sums are split into parts, and a second pass adds the parts in a fixed order. No atomics are used, so the same
 //! inputs give the same bits.
 
+mod arrangement;
 pub mod bias;
 mod common;
 pub mod cpu;
@@ -53,8 +55,8 @@ pub mod implicit_gemm;
 mod launch;
 mod problem;
 mod select;
-mod transposes;
 
+pub use arrangement::Arrangement;
 pub use launch::{Operands, launch};
 pub use problem::{Pass, Request};
 pub use select::{Algorithm, Config, Plan, PlanOptions, explain};

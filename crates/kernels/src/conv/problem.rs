@@ -1,6 +1,6 @@
 //! The problem as plain data: the pass, the type and the precision. This module does not depend on any kernel.
 
-use windowpane_geometry::{Convolution, DType, FilterLayout, LIMIT, Layout, Precision};
+use windowpane_geometry::{Convolution, DType, LIMIT, Precision};
 
 use crate::device::{Capabilities, Fragment, Fragments};
 use crate::error::{PlanError, ensure};
@@ -25,27 +25,6 @@ pub(super) struct Task<'a> {
     pub(super) request: Request,
     pub(super) device: &'a Capabilities,
 }
-
-/// The problem as a kernel computes it, with its tensors in this layout. A weight gradient whose taps are contiguous gets
-/// contiguous channels instead, because it is computed from channels-last pixels. Filters that are read keep their layout.
-///
-/// Pixels of windows that lie side by side are merged, so that rows of several taps are one tap of more channels: fewer
-/// loads, and fuller ones. Pixels of few channels stay, because kernels read whole lines of these.
-pub(super) fn in_layout(conv: &Convolution, pass: Pass, layout: Layout) -> Convolution {
-    let filter_layout = match (pass, layout, conv.filter_layout()) {
-        _ if layout == conv.layout() => conv.filter_layout(),
-        (Pass::Weight, Layout::ChannelsLast, FilterLayout::Fchw) => FilterLayout::Fhwc,
-        (_, _, own) => own,
-    };
-    let conv = conv.with_layouts(layout, filter_layout);
-    match conv.input().channels() >= CHANNELS_WORTH_MERGING {
-        true => conv.merged().unwrap_or(conv),
-        false => conv,
-    }
-}
-
-/// The fewest channels of pixels that are merged: with those of two, they fill the widest load of a GPU in any type.
-const CHANNELS_WORTH_MERGING: usize = 8;
 
 /// The number of elements that a pass computes.
 pub(super) fn results(conv: &Convolution, pass: Pass) -> usize {

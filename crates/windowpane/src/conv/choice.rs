@@ -118,7 +118,7 @@ fn choose_kernel(
         Some(None) => return Err(no_kernel(conv, device, "it is an algorithm of `host`")),
         algorithm => algorithm.flatten(),
     };
-    let options = kernels::PlanOptions { algorithm, layout: None, tile: conv.tile };
+    let options = kernels::PlanOptions { algorithm, arrangement: None, tile: conv.tile };
     let plan = match kernels::Plan::new(problem, request, options, capabilities) {
         Err(windowpane_kernels::PlanError::NoTf32) => {
             return Err(no_precision(conv, device, dtype));
@@ -146,10 +146,11 @@ fn follow(
     request: windowpane_kernels::conv::Request,
     capabilities: &windowpane_kernels::Capabilities,
 ) -> Option<windowpane_kernels::conv::Plan> {
-    use windowpane_kernels::conv::{Plan, PlanOptions};
+    use windowpane_kernels::conv::{Arrangement, Plan, PlanOptions};
     let tile = found.tile.map_or(TileOverrides::default(), TileOverrides::from);
-    let (algorithm, layout) = (Some(found.algorithm.kernel()?), found.layout);
-    let options = PlanOptions { algorithm, layout, tile };
+    let form = |layout| Arrangement { layout, sampled: found.sampled };
+    let (algorithm, arrangement) = (Some(found.algorithm.kernel()?), found.layout.map(form));
+    let options = PlanOptions { algorithm, arrangement, tile };
     let mut plan = Plan::new(problem, request, options, capabilities).ok()?;
     plan.splits = found.splits;
     plan.check(problem, request, capabilities).ok()?;

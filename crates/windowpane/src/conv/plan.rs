@@ -241,7 +241,7 @@ impl ConvPlan {
             Choice::Host(_) => {}
             #[cfg(feature = "kernels")]
             Choice::Kernel(plan) => rows.extend([
-                ("computed in", plan.layout.to_string()),
+                ("computed in", plan.arrangement.to_string()),
                 ("operands", plan.factors(&self.problem, self.request()).into()),
                 ("threads per block", plan.units.to_string()),
                 (

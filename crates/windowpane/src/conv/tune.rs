@@ -51,8 +51,10 @@ pub(super) fn tune(plan: &ConvPlan, most: usize) -> Result<ConvPlan> {
     let kernel = if best == own || search.is_faster(best, own)? { best } else { own };
     let tuned = ConvPlan { choice: Choice::Kernel(kernel), ..plan.clone() };
     if plan.is_free() {
-        let (algorithm, layout) = (tuned.algorithm(), Some(kernel.layout));
-        let found = Found { algorithm, layout, tile: kernel.tile(), splits: kernel.splits };
+        let Plan { arrangement, splits, .. } = kernel;
+        let (layout, sampled) = (Some(arrangement.layout), arrangement.sampled);
+        let (algorithm, tile) = (tuned.algorithm(), kernel.tile());
+        let found = Found { algorithm, layout, sampled, tile, splits };
         tuned::remember(&plan.device, plan.key(), found);
     }
     Ok(tuned)

@@ -41,6 +41,8 @@ pub(super) struct Found {
     pub(super) algorithm: ConvAlgorithm,
     /// The layout that the kernel computes in; `None`, as in tables of earlier versions, for the planner's choice.
     pub(super) layout: Option<Layout>,
+    /// Whether pixels that windows skip are removed first.
+    pub(super) sampled: bool,
     pub(super) tile: Option<Tile>,
     /// The number of parts of each sum (split-K).
     pub(super) splits: usize,
@@ -108,6 +110,9 @@ fn name_of(device: &Device) -> String {
     format!("{} {}", device.backend(), device.name())
 }
 
+/// What follows the layout where pixels are removed first.
+const SAMPLED: &str = ",sampled";
+
 /// The first line of the text.
 const TITLE: &str = "# windowpane: tuned convolutions, version 1";
 
@@ -116,13 +121,13 @@ impl fmt::Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{TITLE}")?;
         let mut last = None;
-        for ((device, problem), Found { algorithm, layout, tile, splits }) in &self.found {
+        for ((device, problem), Found { algorithm, layout, sampled, tile, splits }) in &self.found {
             if last.replace(device) != Some(device) {
                 writeln!(f, "[{device}]")?;
             }
             write!(f, "{problem} = {algorithm} splits={splits}")?;
             if let Some(layout) = layout {
-                write!(f, " layout={layout}")?;
+                write!(f, " layout={layout}{}", if *sampled { SAMPLED } else { "" })?;
             }
             match tile {
                 Some(tile) => writeln!(f, " {tile}")?,
@@ -175,7 +180,9 @@ fn entry(device: Option<&String>, text: &str) -> Result<((String, String), Found
     let splits = words.next().and_then(|word| word.strip_prefix("splits=")?.parse().ok());
     let splits = splits.ok_or("it has no `splits=NUMBER`")?;
     let mut words = words.peekable();
-    let layout = words.next_if(|word| word.starts_with("layout="));
+    let form = words.next_if(|word| word.starts_with("layout="));
+    let layout = form.map(|word| word.strip_suffix(SAMPLED).unwrap_or(word));
+    let sampled = form != layout;
     let layout = layout.map(|word| match word {
         "layout=channels-last" => Ok(Layout::ChannelsLast),
         "layout=channels-first" => Ok(Layout::ChannelsFirst),
@@ -187,7 +194,7 @@ fn entry(device: Option<&String>, text: &str) -> Result<((String, String), Found
         whole(&overrides).ok_or("its tile lacks numbers".to_owned())
     });
     let tile = tile.transpose()?;
-    Ok(((device.clone(), problem.into()), Found { algorithm, layout, tile, splits }))
+    Ok(((device.clone(), problem.into()), Found { algorithm, layout, sampled, tile, splits }))
 }
 
 /// The tile, if all its numbers are given.
@@ -226,19 +233,27 @@ mod tests {
                     Found {
                         algorithm: ConvAlgorithm::Simt,
                         layout: Some(Layout::ChannelsLast),
+                        sampled: false,
                         tile: Some(tile),
                         splits: 1,
                     },
                 ),
                 (
                     key("cuda NVIDIA [x], driver 1", "forward f32 n=2"),
-                    Found { algorithm: ConvAlgorithm::Direct, layout: None, tile: None, splits: 8 },
+                    Found {
+                        algorithm: ConvAlgorithm::Direct,
+                        layout: None,
+                        sampled: false,
+                        tile: None,
+                        splits: 8,
+                    },
                 ),
                 (
                     key("wgpu other", "forward f32 n=1"),
                     Found {
                         algorithm: ConvAlgorithm::Direct,
                         layout: Some(Layout::ChannelsFirst),
+                        sampled: true,
                         tile: None,
                         splits: 1,
                     },

@@ -23,6 +23,8 @@ struct Forced {
     splits: Option<usize>,
     /// Whether the kernel computes in the other layout than that of the tensors.
     turned: bool,
+    /// Whether it computes without the pixels that windows skip.
+    sampled: bool,
 }
 
 impl Forced {
@@ -43,7 +45,7 @@ impl Forced {
         match plan {
             #[cfg(feature = "kernels")]
             Ok(mut plan) => {
-                if self.turned && !turn(&mut plan, *self) {
+                if (self.turned || self.sampled) && !rearrange(&mut plan, *self) {
                     return Ok(None);
                 }
                 if let (Some(kernel), Some(splits)) = (plan.kernel_mut(), self.splits) {
@@ -53,7 +55,9 @@ impl Forced {
             }
             // The host does not split sums.
             #[cfg(not(feature = "kernels"))]
-            Ok(plan) => Ok((self.splits.is_none() && !self.turned).then_some(plan)),
+            Ok(plan) => {
+                Ok((self.splits.is_none() && !self.turned && !self.sampled).then_some(plan))
+            }
             Err(Error::NoKernel { .. } | Error::NoTile { .. }) => Ok(None),
             #[cfg(feature = "kernels")]
             Err(Error::Plan { .. }) if self.tiling != TileOverrides::default() => Ok(None),
@@ -82,30 +86,31 @@ impl From<Option<ConvAlgorithm>> for Forced {
     }
 }
 
-/// Makes a plan compute in the other layout than that of the tensors, if a kernel can.
+/// Makes a plan compute in the forced form, if a kernel can.
 #[cfg(feature = "kernels")]
-fn turn(plan: &mut ConvPlan, forced: Forced) -> bool {
+fn rearrange(plan: &mut ConvPlan, forced: Forced) -> bool {
     use windowpane::kernels::Capabilities;
-    use windowpane::kernels::conv::{Plan, PlanOptions, Request};
+    use windowpane::kernels::conv::{Arrangement, Plan, PlanOptions, Request};
     let (pass, problem) = (plan.pass(), *plan.problem());
     let Some(client) = plan.device().client() else { return false };
     let capabilities = match plan.device().backend() {
         Backend::Wgpu => Capabilities::of_wgsl(client),
         _ => Capabilities::of(client),
     };
-    let layout = Some(match problem.layout() {
-        Layout::ChannelsFirst => Layout::ChannelsLast,
-        Layout::ChannelsLast => Layout::ChannelsFirst,
-    });
+    let layout = match (forced.turned, problem.layout()) {
+        (true, Layout::ChannelsFirst) => Layout::ChannelsLast,
+        (true, Layout::ChannelsLast) => Layout::ChannelsFirst,
+        (false, own) => own,
+    };
     let request = Request { pass, dtype: plan.dtype(), precision: forced.precision };
     let options = PlanOptions {
         algorithm: forced.algorithm.and_then(ConvAlgorithm::kernel),
-        layout,
+        arrangement: Some(Arrangement { layout, sampled: forced.sampled }),
         ..PlanOptions::default()
     };
-    let turned = Plan::new(&problem, request, options, &capabilities);
-    if let (Some(kernel), Ok(turned)) = (plan.kernel_mut(), turned) {
-        *kernel = turned;
+    let rearranged = Plan::new(&problem, request, options, &capabilities);
+    if let (Some(kernel), Ok(rearranged)) = (plan.kernel_mut(), rearranged) {
+        *kernel = rearranged;
         return true;
     }
     false
@@ -121,6 +126,13 @@ fn turned(device: &Device) -> Vec<Forced> {
     let turned = |forced| Forced { turned: true, ..forced };
     let forced = if device.backend() == Backend::Host { Vec::new() } else { algorithms(device) };
     forced.into_iter().map(turned).collect()
+}
+
+/// The plan's own choice for every form without the pixels that windows skip; the host skips them as it is.
+fn sampled(device: &Device) -> Vec<Forced> {
+    let forms = if device.backend() == Backend::Host { &[][..] } else { &[false, true] };
+    let sampled = |turned: &bool| Forced { turned: *turned, sampled: true, ..Forced::default() };
+    forms.iter().map(sampled).collect()
 }
 
 /// The plan's own choice, and the algorithms for groups of few channels that a device has.
@@ -190,6 +202,12 @@ on_every_device! {
     fn aligned_channels_are_the_reference(device, case in (ConvCase::aligned(), any::<Index>(), 0..3), forced in algorithms(device)) {
         let (case, pick, pass) = case;
         on_one_type!(device, pick, [f32, f16, bf16], check_pass(&case, forced, pass))
+    }
+
+    /// All passes with windows of one tap that skip pixels, computed without these.
+    fn skipped_pixels_are_left_out(device, case in (ConvCase::skipping(), any::<Index>(), 0..3), forced in sampled(device)) {
+        let (case, pick, pass) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_pass(&case, forced, pass))
     }
 
     /// All passes with windows side by side along the last axis, whose pixels are merged.
@@ -291,7 +309,8 @@ fn transposed_layers_are_the_reference() {
         let plan = case.conv().plan(&device, DType::F32, &x, &w);
         let Ok(mut plan) = plan else { continue };
         // Where nothing is transposed there is nothing to check, and the reference takes long.
-        if plan.kernel_mut().is_none_or(|kernel| kernel.layout == Layout::ChannelsFirst) {
+        if plan.kernel_mut().is_none_or(|kernel| kernel.arrangement.layout == Layout::ChannelsFirst)
+        {
             continue;
         }
         for pass in 0..3 {
@@ -1013,7 +1032,7 @@ fn tuned_plans_are_right_and_are_followed() {
         #[cfg(feature = "kernels")]
         {
             let mut turned = follow("direct splits=1 layout=channels-first");
-            let layout = turned.kernel_mut().map(|kernel| kernel.layout);
+            let layout = turned.kernel_mut().map(|kernel| kernel.arrangement.layout);
             assert_eq!(layout, Some(Layout::ChannelsFirst), "{device}");
             let y = conv.forward(&x, &w, None).unwrap().to_vec::<f32>().unwrap();
             assert_totals(&y, &expected).unwrap();

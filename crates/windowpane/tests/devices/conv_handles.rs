@@ -2,7 +2,9 @@
 //! are refused.
 
 use cubecl::server::Handle;
-use windowpane::kernels::conv::{Algorithm, Operands, Pass, Plan, PlanOptions, Request, launch};
+use windowpane::kernels::conv::{
+    Algorithm, Arrangement, Operands, Pass, Plan, PlanOptions, Request, launch,
+};
 use windowpane::kernels::{BufferError, Capabilities, PlanError, Target};
 use windowpane::{Activation, DType, Extents, FilterLayout, Layout, Precision, Window};
 use windowpane_geometry::{Convolution, Filter, Shape};
@@ -177,13 +179,15 @@ fn a_plan_of_another_kind_is_refused_and_not_skipped() {
         {
             let request = Request { pass, dtype, precision };
             let plan = |conv: &Convolution| {
-                let (algorithm, layout) = (Some(kernel), Some(conv.layout()));
-                let options = PlanOptions { algorithm, layout, ..PlanOptions::default() };
+                let arrangement = Some(Arrangement { layout: conv.layout(), sampled: false });
+                let algorithm = Some(kernel);
+                let options = PlanOptions { algorithm, arrangement, ..PlanOptions::default() };
                 Plan::new(conv, request, options, &capabilities).ok()
             };
             let Some(made) = problems.iter().find_map(plan) else { continue };
             // In the layout that the plan computes in, so that there is nothing to transpose.
-            for conv in problems.iter().filter(|conv| conv.layout() == made.layout) {
+            let layout = made.arrangement.layout;
+            for conv in problems.iter().filter(|conv| conv.layout() == layout) {
                 if plan(conv).is_some() {
                     continue;
                 }

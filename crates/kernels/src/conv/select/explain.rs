@@ -2,8 +2,8 @@
 
 use windowpane_geometry::Convolution;
 
-use super::{Algorithm, Plan, PlanOptions, layouts};
-use crate::conv::problem::{Request, Task, in_layout};
+use super::{Algorithm, Plan, PlanOptions, forms};
+use crate::conv::problem::{Request, Task};
 use crate::device::Capabilities;
 use crate::error::{PlanError, Verdict};
 
@@ -23,10 +23,9 @@ pub fn explain(
 fn verdict(kernel: Algorithm, chosen: Algorithm, task: Task<'_>) -> Verdict {
     let Task { conv, request, device } = task;
     let options = PlanOptions { algorithm: Some(kernel), ..PlanOptions::default() };
-    // The reason in the last layout is about more than the layout.
+    // The reason in the last form is about more than the form.
     let mut reason = None;
-    for layout in layouts(conv, options) {
-        let read = in_layout(conv, request.pass, layout);
+    for (_, read) in forms(task, options) {
         match kernel.applies(Task { conv: &read, ..task }) {
             Err(found) => reason = Some(found),
             Ok(()) => {

@@ -5,13 +5,13 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, DType, Layout, Tile, TileOverrides};
+use windowpane_geometry::{Convolution, DType, Tile, TileOverrides};
 
+use super::arrangement::{Arrangement, Rearrangement};
 use super::bias;
 use super::common::arguments::Arguments;
 use super::common::{rules, split_k};
-use super::problem::{self, Pass, Request, Task, in_layout, results};
-use super::transposes::Transposes;
+use super::problem::{self, Pass, Request, Task, results};
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, ensure};
@@ -32,8 +32,8 @@ pub use explain::explain;
 pub struct PlanOptions {
     /// The kernel.
     pub algorithm: Option<Algorithm>,
-    /// The layout that the kernel computes in.
-    pub layout: Option<Layout>,
+    /// The form that the kernel computes in.
+    pub arrangement: Option<Arrangement>,
     /// Numbers of its tile.
     pub tile: TileOverrides,
 }
@@ -46,8 +46,8 @@ pub struct PlanOptions {
 pub struct Plan {
     /// The kernel and its configuration.
     pub config: Config,
-    /// The layout that the kernel computes in. Tensors in another layout are transposed in the same call.
-    pub layout: Layout,
+    /// The form that the kernel computes in. Tensors in another form are rearranged in the same call.
+    pub arrangement: Arrangement,
     /// The units of a cube.
     pub units: u32,
     /// Whether a unit computes a run of neighbouring outputs (threads of a processor) or every n-th output (lanes of a
@@ -70,13 +70,13 @@ impl Plan {
         problem::check(task)?;
         let mut best: Option<(f64, Self)> = None;
         let mut refused: Option<(f64, PlanError)> = None;
-        for (algorithm, layout) in candidates(task, options) {
-            let tiled = Self::of(algorithm, layout, task, options.tile);
+        for (algorithm, arrangement) in candidates(task, options) {
+            let tiled = Self::of(algorithm, arrangement, task, options.tile);
             match tiled {
                 Ok(plan) => keep_least(&mut best, plan.seconds(task), plan),
                 Err(error) => {
                     // The reason of the kernel that would be chosen without the requested tile.
-                    let untiled = Self::of(algorithm, layout, task, TileOverrides::default());
+                    let untiled = Self::of(algorithm, arrangement, task, TileOverrides::default());
                     let seconds = untiled.map_or(f64::MAX, |plan| plan.seconds(task));
                     keep_least(&mut refused, seconds, error);
                 }
@@ -89,24 +89,31 @@ impl Plan {
         }
     }
 
-    /// The estimated seconds of the launch, with the transposes and with the addition of the parts of sums.
+    /// The estimated seconds of the launch, with the rearrangement and with the addition of the parts of sums.
     fn seconds(&self, task: Task<'_>) -> f64 {
         let Task { conv, request, device } = task;
-        let transposes = Transposes::new(conv, self.layout, request.pass);
-        let task = Task { conv: &in_layout(conv, request.pass, self.layout), ..task };
+        let Some(read) = self.read(conv, request.pass) else { return f64::INFINITY };
+        let rearrangement = Rearrangement::new(conv, self.arrangement, request.pass);
+        let task = Task { conv: &read, ..task };
         let parts = split_k::seconds(task, self.splits);
         let kernel = self.config.kernel().seconds(task, self.splits);
-        kernel + parts + transposes.seconds(request.dtype, device)
+        kernel + parts + rearrangement.seconds(request.dtype, device)
     }
 
-    /// The plan for a kernel that can compute the problem in this layout.
+    /// The problem in the form that the kernel computes in; none if the plan is of another problem.
+    fn read(&self, conv: &Convolution, pass: Pass) -> Option<Convolution> {
+        self.arrangement.of(conv, pass)
+    }
+
+    /// The plan for a kernel that can compute the problem in this form.
     fn of(
         algorithm: Algorithm,
-        layout: Layout,
+        arrangement: Arrangement,
         given: Task<'_>,
         overrides: TileOverrides,
     ) -> Result<Self, PlanError> {
-        let task = Task { conv: &in_layout(given.conv, given.request.pass, layout), ..given };
+        let read = arrangement.of(given.conv, given.request.pass).ok_or(PlanError::Foreign)?;
+        let task = Task { conv: &read, ..given };
         let config = algorithm.config(task);
         let none = NotApplicable("none of its tiles fits this device");
         let config = config.ok_or(none.by(algorithm.name()))?;
@@ -115,7 +122,7 @@ impl Plan {
         kernel.check(task)?;
         let plan = Self {
             config,
-            layout,
+            arrangement,
             units: kernel.units(task),
             contiguous: task.device.cores.is_some(),
             splits: kernel.splits(task),
@@ -144,7 +151,8 @@ impl Plan {
     ) -> Result<(), PlanError> {
         let given = Task { conv, request, device };
         problem::check(given)?;
-        let task = Task { conv: &in_layout(conv, request.pass, self.layout), ..given };
+        let read = self.read(conv, request.pass).ok_or(PlanError::Foreign)?;
+        let task = Task { conv: &read, ..given };
         let algorithm = self.algorithm();
         let refused = algorithm.applies(task);
         refused.map_err(|reason| reason.by(algorithm.name()))?;
@@ -160,11 +168,11 @@ impl Plan {
     fn check_counts(&self, task: Task<'_>) -> Result<(), PlanError> {
         let Task { conv, request, device } = task;
         rules::check_units(self.units, device)?;
-        let read = in_layout(conv, request.pass, self.layout);
+        let read = self.read(conv, request.pass).ok_or(PlanError::Foreign)?;
         let most = self.config.kernel().most_splits(Task { conv: &read, ..task });
         let splits = self.splits;
         ensure((1..=most).contains(&splits), PlanError::Splits { splits, most })?;
-        // A transposed tensor is as large as the original, whose size was checked.
+        // A rearranged tensor is no larger than the original, whose size was checked.
         let bytes = self.kernels_workspace(conv, request) as u64;
         let limit = device.buffer_bytes;
         ensure(bytes <= limit, PlanError::Workspace { bytes, limit })
@@ -173,8 +181,8 @@ impl Plan {
     /// The bytes of device memory that the launch needs besides its tensors. If a residual must be transposed, the
     /// launch needs the size of the output in addition.
     pub fn workspace(&self, conv: &Convolution, request: Request) -> usize {
-        let transposes = Transposes::new(conv, self.layout, request.pass).bytes(request.dtype);
-        self.kernels_workspace(conv, request).saturating_add(transposes)
+        let rearrangement = Rearrangement::new(conv, self.arrangement, request.pass);
+        self.kernels_workspace(conv, request).saturating_add(rearrangement.bytes(request.dtype))
     }
 
     /// The bytes of the kernel's own scratch memory, and of the partial sums.
@@ -183,14 +191,15 @@ impl Plan {
             false => 0,
             true => self.splits.saturating_mul(results(conv, request.pass)),
         };
-        let conv = &in_layout(conv, request.pass, self.layout);
-        let own = self.config.kernel().workspace(conv, request, self.splits);
+        let own = self.read(conv, request.pass);
+        let own = own.map_or(0, |read| self.config.kernel().workspace(&read, request, self.splits));
         parts.saturating_mul(accumulator(request.dtype).size()).saturating_add(own)
     }
 
     /// A description of the form in which the kernel multiplies its factors.
     pub fn factors(&self, conv: &Convolution, request: Request) -> &'static str {
-        self.config.kernel().factors(&in_layout(conv, request.pass, self.layout), request)
+        let read = self.read(conv, request.pass);
+        self.config.kernel().factors(read.as_ref().unwrap_or(conv), request)
     }
 
     /// Whether the kernel stores partial sums, which another launch adds.
@@ -218,28 +227,42 @@ impl Plan {
 /// Prints `simt block_m=128,… layout=channels-last units=256 splits=1`.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { config, layout, units, splits, .. } = self;
-        write!(f, "{config} layout={layout} units={units} splits={splits}")
+        let Self { config, arrangement, units, splits, .. } = self;
+        write!(f, "{config} layout={arrangement} units={units} splits={splits}")
     }
 }
 
-/// The kernels that can compute a problem and that the options allow, with each layout that they can compute in.
-fn candidates(task: Task<'_>, options: PlanOptions) -> impl Iterator<Item = (Algorithm, Layout)> {
+/// The kernels that can compute a problem and that the options allow, with each form that they can compute it in.
+fn candidates(
+    task: Task<'_>,
+    options: PlanOptions,
+) -> impl Iterator<Item = (Algorithm, Arrangement)> {
     let is_allowed =
         move |algorithm: &Algorithm| options.algorithm.is_none_or(|own| own == *algorithm);
     // The direct kernel has no tile, so it cannot have a requested one.
     let has_tile = move |algorithm: &Algorithm| {
         *algorithm != Algorithm::Direct || options.tile == TileOverrides::default()
     };
+    let forms: Vec<_> = forms(task, options).collect();
     let allowed =
         Algorithm::ALL.into_iter().filter(move |kernel| is_allowed(kernel) && has_tile(kernel));
     allowed.flat_map(move |algorithm| {
-        let applies = move |layout: &Layout| {
-            let conv = in_layout(task.conv, task.request.pass, *layout);
-            algorithm.applies(Task { conv: &conv, ..task }).is_ok()
+        let applies = |(_, read): &&(Arrangement, Convolution)| {
+            algorithm.applies(Task { conv: read, ..task }).is_ok()
         };
-        layouts(task.conv, options).filter(applies).map(move |layout| (algorithm, layout))
+        let applicable = forms.iter().filter(applies);
+        applicable.map(|(arrangement, _)| (algorithm, *arrangement)).collect::<Vec<_>>()
     })
+}
+
+/// The forms that the options allow, with the problem in each of them.
+fn forms(task: Task<'_>, options: PlanOptions) -> impl Iterator<Item = (Arrangement, Convolution)> {
+    let allowed = match options.arrangement {
+        Some(arrangement) => vec![arrangement],
+        None => Arrangement::all(task.conv).collect(),
+    };
+    let read = move |form: Arrangement| form.of(task.conv, task.request.pass);
+    allowed.into_iter().filter_map(move |form| Some((form, read(form)?)))
 }
 
 /// Why no kernel can compute a problem with these options.
@@ -249,25 +272,17 @@ fn no_candidate(task: Task<'_>, options: PlanOptions) -> PlanError {
     match options.algorithm {
         Some(Algorithm::Direct) if tiled => PlanError::Untiled { kernel: Algorithm::Direct.name() },
         Some(algorithm) => {
-            let conv = options.layout.map_or(*conv, |layout| in_layout(conv, request.pass, layout));
-            let refused = algorithm.applies(Task { conv: &conv, ..task }).err();
+            let form = options.arrangement.unwrap_or_else(|| Arrangement::own(conv));
+            let Some(read) = form.of(conv, request.pass) else {
+                return NotApplicable("its windows skip no pixels").by(algorithm.name());
+            };
+            let refused = algorithm.applies(Task { conv: &read, ..task }).err();
             refused.unwrap_or(NotApplicable("no tensor has this layout")).by(algorithm.name())
         }
         None if tiled => PlanError::NoTiledKernel,
         // In other precisions, the direct kernel computes every problem.
         None => PlanError::NoTf32,
     }
-}
-
-/// The layouts that a kernel may compute in: that of the tensors first, and channels last, or the requested one.
-fn layouts(conv: &Convolution, options: PlanOptions) -> impl Iterator<Item = Layout> + use<> {
-    let own = conv.layout();
-    let turned = (own != Layout::ChannelsLast).then_some(Layout::ChannelsLast);
-    let (first, second) = match options.layout {
-        Some(layout) => (layout, None),
-        None => (own, turned),
-    };
-    [first].into_iter().chain(second)
 }
 
 /// Replaces a value by one with a lower estimate.

@@ -1,20 +1,21 @@
 //! The plans that tuning measures: the starting points of a search, and the neighbours of a plan. Both are pure
 //! functions, like the selection.
 
-use windowpane_geometry::{Convolution, Layout, Tile};
+use windowpane_geometry::{Convolution, Tile};
 
 use super::{Algorithm, Plan, PlanOptions};
+use crate::conv::arrangement::Arrangement;
 use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
 impl Plan {
     /// The plan of every kernel that can compute a problem, starting with the planner's own choice.
     pub fn beginnings(conv: &Convolution, request: Request, device: &Capabilities) -> Vec<Self> {
-        let own = |algorithm| PlanOptions { algorithm: Some(algorithm), ..PlanOptions::default() };
-        let turned =
-            |algorithm| PlanOptions { layout: Some(Layout::ChannelsLast), ..own(algorithm) };
-        let all = Algorithm::ALL.into_iter();
-        let all_options = all.flat_map(|algorithm| [own(algorithm), turned(algorithm)]);
+        let all_options = Algorithm::ALL.into_iter().flat_map(|algorithm| {
+            let own = PlanOptions { algorithm: Some(algorithm), ..PlanOptions::default() };
+            let forms = Arrangement::all(conv).map(Some);
+            forms.map(move |arrangement| PlanOptions { arrangement, ..own })
+        });
         let all_options = [PlanOptions::default()].into_iter().chain(all_options);
         let mut plans: Vec<Self> = Vec::new();
         for plan in all_options.filter_map(|options| Self::new(conv, request, options, device).ok())
@@ -36,8 +37,8 @@ impl Plan {
         device: &Capabilities,
     ) -> Vec<Self> {
         let tiles = self.tile().into_iter().flat_map(steps).filter_map(|tile| {
-            let (algorithm, layout) = (Some(self.algorithm()), Some(self.layout));
-            let options = PlanOptions { algorithm, layout, tile: tile.into() };
+            let (algorithm, arrangement) = (Some(self.algorithm()), Some(self.arrangement));
+            let options = PlanOptions { algorithm, arrangement, tile: tile.into() };
             Self::new(conv, request, options, device).ok()
         });
         let splits = [self.splits * 2, self.splits / 2].map(|splits| Self { splits, ..*self });

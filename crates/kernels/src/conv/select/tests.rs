@@ -212,7 +212,7 @@ fn an_impossible_tile_is_refused_by_its_limit() {
         let options = PlanOptions {
             tile: text.parse().unwrap(),
             algorithm: Some(Algorithm::Cpu),
-            layout: None,
+            arrangement: None,
         };
         Plan::new(&conv, F32, options, &PROCESSOR).map(|plan| plan.tile().unwrap().block_m)
     };
@@ -222,7 +222,7 @@ fn an_impossible_tile_is_refused_by_its_limit() {
     // The error names the quantity that a number must divide.
     let bands = |text: &str| {
         let algorithm = Some(Algorithm::GroupedMma);
-        let options = PlanOptions { tile: text.parse().unwrap(), algorithm, layout: None };
+        let options = PlanOptions { tile: text.parse().unwrap(), algorithm, arrangement: None };
         Plan::new(&self::conv(8, 96, 96, 24), BF16, options, &GPU).unwrap_err().to_string()
     };
     assert!(bands("ratio_n=3").contains("ratio_n=3 was requested, which does not divide"));
@@ -238,7 +238,7 @@ fn depthwise_weight_gradients_have_the_requested_channels() {
     let conv = conv(8, 64, 64, 64);
     let config = |pass, text: &str| {
         let algorithm = Some(Algorithm::Depthwise);
-        let options = PlanOptions { tile: text.parse().unwrap(), algorithm, layout: None };
+        let options = PlanOptions { tile: text.parse().unwrap(), algorithm, arrangement: None };
         let plan = Plan::new(&conv, Request { pass, ..BF16 }, options, &GPU);
         plan.map_or_else(|error| error.to_string(), |plan| plan.config.to_string())
     };
@@ -271,7 +271,7 @@ fn a_tile_of_nothing_is_refused_by_every_kernel() {
             .flat_map(|device| Algorithm::ALL.map(|algorithm| (device, algorithm)))
         {
             for tile in tiles {
-                let options = PlanOptions { algorithm: Some(algorithm), tile, layout: None };
+                let options = PlanOptions { algorithm: Some(algorithm), tile, arrangement: None };
                 let plan = Plan::new(&conv, Request { pass, ..BF16 }, options, &device);
                 assert!(plan.is_err(), "{pass} {algorithm} {tile:?}: {plan:?}");
             }
@@ -317,7 +317,7 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
                 continue;
             }
             let chosen = plan(&large, request, &HOPPER).unwrap();
-            let found = (chosen.algorithm(), chosen.layout);
+            let found = (chosen.algorithm(), chosen.arrangement.layout);
             assert_eq!(found, (Algorithm::Wgmma, Layout::ChannelsLast), "{request:?}");
             assert_eq!(chosen.check(&large, request, &HOPPER), Ok(()));
             // Both tensors once more, in addition to the kernel's own memory, and a result in the filters' own layout.
@@ -334,7 +334,7 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
                 chosen.workspace(&read, request) + request.dtype.size() * (elements + result)
             );
             let near = chosen.neighbours(&large, request, &HOPPER);
-            assert!(near.iter().all(|other| other.layout == chosen.layout), "{near:?}");
+            assert!(near.iter().all(|other| other.arrangement == chosen.arrangement), "{near:?}");
             // Where the kernel's own memory is too large, another kernel is chosen.
             let own = chosen.workspace(&read, request) as u64;
             let buffer_bytes = (large.input().elements() * request.dtype.size()) as u64;
@@ -357,11 +357,11 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
             (channels_first(conv(128, 64, 64, 64)), HOPPER, not_filter),
         ] {
             let chosen = plan(&conv, request, &device).unwrap();
-            assert_eq!(chosen.layout, layout, "{pass} {chosen}");
+            assert_eq!(chosen.arrangement.layout, layout, "{pass} {chosen}");
         }
     }
     let bias = Request { pass: Pass::Bias, ..BF16 };
-    assert_eq!(plan(&large, bias, &HOPPER).unwrap().layout, Layout::ChannelsFirst);
+    assert_eq!(plan(&large, bias, &HOPPER).unwrap().arrangement.layout, Layout::ChannelsFirst);
     // A tile that only another kernel supports selects that kernel.
     let tile = TileOverrides { block_k: Some(32), ..TileOverrides::default() };
     let tiled =
@@ -370,7 +370,7 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
     // A search tries both layouts.
     let tried = Plan::beginnings(&large, F32, &PROCESSOR);
     for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
-        assert!(tried.iter().any(|plan| plan.layout == layout), "{tried:?}");
+        assert!(tried.iter().any(|plan| plan.arrangement.layout == layout), "{tried:?}");
     }
     // Tensors of one pixel are the same in both layouts.
     let shape = Shape::new(32, 512, Extents::from([1, 1])).unwrap();
@@ -379,13 +379,18 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
     let (first, fchw) = (Layout::ChannelsFirst, FilterLayout::Fchw);
     let pixel = Convolution::new(shape, filter, &window, 1, first, fchw).unwrap();
     let chosen = plan(&pixel, BF16, &HOPPER).unwrap();
-    assert_eq!((chosen.layout, chosen.algorithm()), (Layout::ChannelsLast, Algorithm::Wgmma));
+    assert_eq!(
+        (chosen.arrangement.layout, chosen.algorithm()),
+        (Layout::ChannelsLast, Algorithm::Wgmma)
+    );
     // A layout other than the tensors' own can be requested.
-    let layout = Some(Layout::ChannelsLast);
-    let asked =
-        Plan::new(&large, F32, PlanOptions { layout, ..PlanOptions::default() }, &PROCESSOR)
-            .unwrap();
-    assert_eq!((asked.layout, asked.algorithm()), (Layout::ChannelsLast, Algorithm::Cpu));
+    let arrangement = Some(Arrangement { layout: Layout::ChannelsLast, sampled: false });
+    let options = PlanOptions { arrangement, ..PlanOptions::default() };
+    let asked = Plan::new(&large, F32, options, &PROCESSOR).unwrap();
+    assert_eq!(
+        (asked.arrangement.layout, asked.algorithm()),
+        (Layout::ChannelsLast, Algorithm::Cpu)
+    );
     assert_eq!(asked.check(&large, F32, &PROCESSOR), Ok(()));
 }
 
