@@ -1,9 +1,9 @@
 //! `windowpane pool-backward`: the gradient of one pooling, on files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
-use windowpane::{Extents, IndexBase, Layout, Tensor};
+use windowpane::{Extents, IndexBase, Layout, Pooling, Tensor};
 use windowpane_reference::pool::backward::check_indices;
 
 use crate::args::{On, Operator, PoolArgs, common_type, index_base, positive};
@@ -82,11 +82,7 @@ impl PoolBackward {
         memory::check_pooling(plan.pooling(), 2 * dtype.size() + size_of::<i32>())?;
         let winners = match &self.indices {
             Some(path) => {
-                let winners = read_indices(path, &name, &pooled)?;
-                // Devices gather and would ignore an index that names no element.
-                let (pooling, base) = (plan.pooling(), self.index_base);
-                check_indices(pooling, base, &winners.to_vec::<i32>()?)
-                    .map_err(|wrong| Failure::Failed(format!("{}: {wrong}", path.display())))?;
+                let winners = checked_indices(path, &name, plan.pooling(), self.index_base)?;
                 Some(winners.to_device(&device)?)
             }
             None => None,
@@ -168,8 +164,23 @@ impl PoolBackward {
     }
 }
 
+/// Reads the indices of a pooling's results, whose gradient is the file `whose`. Devices gather and would ignore an index
+/// that names no element.
+pub(crate) fn checked_indices(
+    path: &Path,
+    whose: &str,
+    pooling: &Pooling,
+    base: IndexBase,
+) -> Result<Tensor, Failure> {
+    let dims: Vec<usize> = pooling.output().dims(pooling.layout()).collect();
+    let indices = read_indices(path, whose, &dims)?;
+    check_indices(pooling, base, &indices.to_vec::<i32>()?)
+        .map_err(|wrong| Failure::Failed(format!("{}: {wrong}", path.display())))?;
+    Ok(indices)
+}
+
 /// The dimensions with the same batch and channels and other spatial extents.
-fn with_space(dims: &[usize], space: &[usize], layout: Layout) -> Vec<usize> {
+pub(crate) fn with_space(dims: &[usize], space: &[usize], layout: Layout) -> Vec<usize> {
     let mut dims = dims.to_vec();
     let first = match layout {
         Layout::ChannelsLast => 1,

@@ -22,6 +22,7 @@ mod conv_transpose;
 mod devices;
 mod element;
 mod failure;
+mod fractional;
 mod interrupt;
 mod layouts;
 mod logs;
@@ -64,6 +65,10 @@ enum Command {
     Pool(pool::Pool),
     /// Compute the gradient of a pooling, from files.
     PoolBackward(backward::PoolBackward),
+    /// Pool an array in a file by maxima of windows at random distances.
+    PoolFractional(fractional::PoolFractional),
+    /// Compute the gradient of such a pooling, from files.
+    PoolFractionalBackward(fractional::PoolFractionalBackward),
     /// Write the maxima in a file back to the positions they came from.
     Unpool(unpool::Unpool),
     /// Run, check and time one 2-D pooling, with the flags of Composable Kernel's example.
@@ -144,6 +149,8 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Devices(devices) => devices.run(),
         Command::Pool(pool) => pool.run(),
         Command::PoolBackward(pool) => pool.run(),
+        Command::PoolFractional(pool) => pool.run(),
+        Command::PoolFractionalBackward(pool) => pool.run(),
         Command::Unpool(unpool) => unpool.run(),
         Command::Pool2d(pool) => pool.run(),
         Command::Pool3d(pool) => pool.run(),

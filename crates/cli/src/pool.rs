@@ -1,6 +1,6 @@
 //! `windowpane pool`: one pooling on a file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use windowpane::{DType, IndexBase, PoolPlan};
@@ -52,7 +52,7 @@ impl Pool {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let operator = self.pool.operator(self.indices.as_ref().map(|_| self.index_base))?;
         let device = self.on.open()?;
-        let outputs = self.outputs()?;
+        let outputs = outputs(&self.output, self.indices.as_deref())?;
 
         let name = self.input.display().to_string();
         let progress = Progress::new(self.on.quiet, format!("reading {name}"));
@@ -97,20 +97,20 @@ impl Pool {
             (!self.on.quiet).then_some(summary),
         )
     }
+}
 
-    /// The files to write, checked before any work is done.
-    fn outputs(&self) -> Result<Vec<Output>, Failure> {
-        let mut outputs = vec![Output::new(&self.output)?];
-        if let Some(indices) = &self.indices {
-            let indices = Output::new(indices)?;
-            if indices.is(&outputs[0]) {
-                let reason = "--output and --indices name the same file; use two files";
-                return Err(Failure::Arguments(reason.into()));
-            }
-            outputs.push(indices);
+/// The files to write, checked before any work is done.
+pub(crate) fn outputs(output: &Path, indices: Option<&Path>) -> Result<Vec<Output>, Failure> {
+    let mut outputs = vec![Output::new(output)?];
+    if let Some(indices) = indices {
+        let indices = Output::new(indices)?;
+        if indices.is(&outputs[0]) {
+            let reason = "--output and --indices name the same file; use two files";
+            return Err(Failure::Arguments(reason.into()));
         }
-        Ok(outputs)
+        outputs.push(indices);
     }
+    Ok(outputs)
 }
 
 /// One line that says what was done: operator, dimensions, device and algorithm.

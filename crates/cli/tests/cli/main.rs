@@ -9,6 +9,7 @@ mod faults;
 #[cfg(unix)]
 mod files;
 mod formats;
+mod fractional;
 mod help;
 mod plan;
 mod pool;
