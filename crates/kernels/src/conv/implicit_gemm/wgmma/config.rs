@@ -9,6 +9,7 @@ use super::im2col::Im2colWalk;
 use super::kernel::staged_bytes;
 use super::product::Product;
 use super::tile::{ROWS, WARPGROUP, units, warps};
+use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::{MOST_BLOCK, check_block, check_number, check_sums, check_units};
 use crate::conv::common::split_k;
 use crate::conv::implicit_gemm::rules;
@@ -48,16 +49,39 @@ pub struct Config {
     pub ratio_m: u32,
     /// The number of stages in the pipeline.
     pub stages: u32,
+    /// Whether filters whose rows do not begin at whole lines of memory are copied first, with rows that do.
+    pub aligned: bool,
 }
 
 impl Config {
     /// The configuration with the lowest estimated cost.
     pub(in crate::conv) fn new(task: Task<'_>) -> Option<Self> {
-        tile(task).map(Self::from)
+        let configs = [false, true].into_iter().filter_map(|aligned| Self::of(task, aligned));
+        let seconds = |config: &Self| {
+            let splits = config.splits(task);
+            config.seconds(task, splits)
+        };
+        configs.min_by(|one, other| seconds(one).total_cmp(&seconds(other)))
+    }
+
+    /// The configuration with the lowest estimated cost among those whose filters are, or are not, aligned.
+    fn of(task: Task<'_>, aligned: bool) -> Option<Self> {
+        let product = Product::new(task.conv, task.request, aligned)?;
+        Some(Self::with_tile(tile(&product, task.device)?, aligned))
+    }
+
+    fn with_tile(tile: Tile, aligned: bool) -> Self {
+        let Tile { block_m, block_n, block_k, ratio_m, stages, .. } = tile;
+        Self { block_m, block_n, block_k, ratio_m, stages, aligned }
+    }
+
+    /// The product of a pass; none if it is not one for this configuration.
+    pub(super) fn product(&self, conv: &Convolution, request: Request) -> Option<Product> {
+        Product::new(conv, request, self.aligned)
     }
 
     pub(super) fn as_tile(self) -> Tile {
-        let Self { block_m, block_n, block_k, ratio_m, stages } = self;
+        let Self { block_m, block_n, block_k, ratio_m, stages, .. } = self;
         Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: LOAD, stages }
     }
 
@@ -66,21 +90,15 @@ impl Config {
         let tile = overrides.over(self.as_tile());
         check_number("ratio_n", tile.ratio_n, 1)?;
         check_number("elems_per_thread", tile.elems_per_thread, LOAD)?;
-        Ok(tile.into())
-    }
-}
-
-impl From<Tile> for Config {
-    fn from(Tile { block_m, block_n, block_k, ratio_m, stages, .. }: Tile) -> Self {
-        Self { block_m, block_n, block_k, ratio_m, stages }
+        Ok(Self::with_tile(tile, self.aligned))
     }
 }
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { block_m, block_n, block_k, ratio_m, stages } = self;
+        let Self { block_m, block_n, block_k, ratio_m, stages, aligned } = self;
         write!(f, "block_m={block_m},block_n={block_n},block_k={block_k},ratio_m={ratio_m}")?;
-        write!(f, ",stages={stages}")
+        write!(f, ",stages={stages}{}", if *aligned { ",aligned" } else { "" })
     }
 }
 
@@ -89,7 +107,7 @@ pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
     let Task { conv, request, device } = task;
     require(device.wgmma, "the device has no warpgroup products (wgmma)")?;
     rules::applies(task)?;
-    let product = Product::new(conv, request).ok_or(NotApplicable(
+    let product = Product::new(conv, request, false).ok_or(NotApplicable(
         "the tensor copy engine cannot read the operands, or sums are short",
     ))?;
     require(
@@ -98,9 +116,7 @@ pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
     )
 }
 
-fn tile(task: Task<'_>) -> Option<Tile> {
-    let Task { conv, request, device } = task;
-    let product = Product::new(conv, request)?;
+fn tile(product: &Product, device: &Capabilities) -> Option<Tile> {
     let mut best: Option<(f64, Tile)> = None;
     // Among tiles of equal cost the first one wins: with more rows fewer bytes are loaded, and the clock is higher.
     let blocks = [(256, 2), (192, 1), (128, 1), (64, 1)]
@@ -108,14 +124,14 @@ fn tile(task: Task<'_>) -> Option<Tile> {
         .flat_map(|(block_m, ratio_m)| (1..=8).rev().map(move |n| [block_m, 32 * n, ratio_m]));
     for block in blocks {
         for times in [1, 2] {
-            let Some(tile) = fitted(block, times, &product, device) else { continue };
+            let Some(tile) = fitted(block, times, product, device) else { continue };
             // The products of parts are waited for at each stage, which 64 rows do not hide, unless there are no more.
             let few = product.pass == Pass::Weight && product.columns() <= ROWS as usize;
             if product.parts > 1 && tile.block_m == ROWS && !few {
                 continue;
             }
-            let splits = cheapest_splits(&product, &tile, device);
-            let cost = cost::cycles(&product, &tile, splits, device);
+            let splits = cheapest_splits(product, &tile, device);
+            let cost = cost::cycles(product, &tile, splits, device);
             // A rarer tile must be noticeably cheaper.
             if best.is_none_or(|(least, _)| cost < 0.99 * least) {
                 best = Some((cost, tile));
@@ -126,12 +142,7 @@ fn tile(task: Task<'_>) -> Option<Tile> {
 }
 
 /// The number of parts of each sum with the lowest cost.
-pub(in crate::conv) fn splits(task: Task<'_>, tile: &Tile) -> usize {
-    let Task { conv, request, device } = task;
-    Product::new(conv, request).map_or(1, |product| cheapest_splits(&product, tile, device))
-}
-
-fn cheapest_splits(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
+pub(super) fn cheapest_splits(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
     let cost = |splits: &usize| cost::cycles(product, tile, *splits, device);
     let most = worthwhile_splits(product, tile, device);
     // With few tiles, as many parts as give each multiprocessor one or two of them.
@@ -253,13 +264,7 @@ fn worthwhile_splits(product: &Product, tile: &Tile, device: &Capabilities) -> u
 }
 
 /// The largest number of parts that the kernel supports.
-pub(in crate::conv) fn most_splits(task: Task<'_>, tile: &Tile) -> usize {
-    let Task { conv, request, device } = task;
-    let product = Product::new(conv, request);
-    product.map_or(1, |product| most_parts(&product, tile, device))
-}
-
-fn most_parts(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
+pub(super) fn most_parts(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
     if product.pass == Pass::Weight {
         return split_k::most(&product.conv, product.pass);
     }
@@ -279,15 +284,11 @@ fn longest(product: &Product, tile: &Tile) -> usize {
 }
 
 /// Rejects a tile that the kernel cannot be compiled for.
-pub(in crate::conv) fn check(tile: &Tile, task: Task<'_>) -> Result<(), PlanError> {
-    let Task { conv, request, device } = task;
-    match Product::new(conv, request) {
-        Some(product) => check_tile(tile, &product, device),
-        None => Err(PlanError::Foreign),
-    }
-}
-
-fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(), PlanError> {
+pub(super) fn check_tile(
+    tile: &Tile,
+    product: &Product,
+    device: &Capabilities,
+) -> Result<(), PlanError> {
     let line = product.line() as u32;
     check_number("block_k", tile.block_k, product.terms_a_step() as u32)?;
     // Operands that are contiguous across the terms are loaded in panels that are one line, or one slice, wide.
@@ -312,24 +313,14 @@ fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(
 }
 
 /// A description of the form in which the kernel multiplies its factors.
-pub(in crate::conv) fn factors(conv: &Convolution, request: Request) -> &'static str {
-    let product = Product::new(conv, request);
-    match product.map(|product| (product.parts, product.repacked.is_some())) {
-        Some((3, _)) => "three bf16 each, six products",
-        Some((2, true)) => "two tf32 each, three products; pixels in lines",
-        Some((2, false)) => "two tf32 each, three products",
-        Some((_, true)) => "pixels in lines",
-        _ if request.precision == Precision::Tf32 => "rounded to tf32",
+pub(super) fn factors(product: &Product, precision: Precision) -> &'static str {
+    match (product.parts, product.repacked.is_some()) {
+        (3, _) => "three bf16 each, six products",
+        (2, true) => "two tf32 each, three products; pixels in lines",
+        (2, false) => "two tf32 each, three products",
+        (_, true) => "pixels in lines",
+        _ if product.pads_filters => "filters in whole lines of memory",
+        _ if precision == Precision::Tf32 => "rounded to tf32",
         _ => "as they are",
     }
-}
-
-/// The bytes of scratch memory that a launch needs besides its tensors.
-pub(in crate::conv) fn workspace(
-    conv: &Convolution,
-    request: Request,
-    tile: &Tile,
-    splits: usize,
-) -> usize {
-    Product::new(conv, request).map_or(0, |product| product.workspace(tile, splits))
 }

@@ -48,16 +48,15 @@ const CYCLES_PER_PARTIAL_LINE: f64 = 2.0;
 const CYCLES_PER_REPACKED_LINE: f64 = 4.0;
 
 /// The estimated seconds of a pass, with the launches that repack operands and recompute results.
-pub(super) fn seconds(task: Task<'_>, tile: &Tile, splits: usize) -> f64 {
+pub(super) fn seconds(product: &Product, task: Task<'_>, tile: &Tile, splits: usize) -> f64 {
     let Task { conv, request, device } = task;
-    let Some(product) = Product::new(conv, request) else { return f64::INFINITY };
     let walks = product.walks(tile).count();
-    let mut multiplying = cost::START * walks as f64 + single_results(&product, device);
+    let mut multiplying = cost::START * walks as f64 + single_results(product, device);
     for walk in product.walks(tile) {
-        multiplying += tiles_cycles(&product, &walk, tile, splits, device);
-        multiplying += slow_lines(&product, &walk, tile, splits, device);
+        multiplying += tiles_cycles(product, &walk, tile, splits, device);
+        multiplying += slow_lines(product, &walk, tile, splits, device);
     }
-    let (repacking, repacks) = repacking(&product, task);
+    let (repacking, repacks) = repacking(product, task);
     let [image, flat] = cost::read(conv, request.pass);
     let image = if product.repacks_image() { product.image_elements() } else { image };
     let flat = if product.packed { product.flat_elements() } else { flat };
@@ -91,12 +90,11 @@ fn loading(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize, rate:
     let parts = product.parts as f64;
     let rows = product.rows_bytes(walk, tile) as f64 / taps as f64;
     let columns = product.columns_bytes(tile) as f64;
-    let loading = parts * (rows + columns) / rate;
+    if product.pass == Pass::Weight || product.planar().is_some() {
+        return parts * (rows + columns) / rate;
+    }
     let (sizes, steps) = product.image();
     let pixel = steps[sizes.len() - 2] * product.size;
-    if product.pass == Pass::Weight || product.planar().is_some() {
-        return loading;
-    }
     // The chunks of lines that are filled with zeros, because the channels, or the columns of a panel, end there.
     let empty = |of: usize, line: usize| {
         let bytes = of * product.size;
@@ -108,8 +106,10 @@ fn loading(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize, rate:
     if product.flat.mn_major {
         chunks += columns / f64::from(LINE) * empty(product.columns(), LINE as usize);
     }
-    let unaligned = if pixel.is_multiple_of(slice) { 1.0 } else { UNALIGNED };
-    loading * unaligned + parts * CYCLES_PER_EMPTY_CHUNK * chunks
+    let unaligned = |step: usize| if step.is_multiple_of(slice) { 1.0 } else { UNALIGNED };
+    let flat = product.flat.dimensions[2] * product.size;
+    let loading = parts * (rows * unaligned(pixel) + columns * unaligned(flat)) / rate;
+    loading + parts * CYCLES_PER_EMPTY_CHUNK * chunks
 }
 
 /// The additional cycles of a multiprocessor's lines that the copy engine loads slowly: those of repacked pixels, and in a

@@ -62,7 +62,8 @@
 //!
 //! Some operands are repacked first (`repack`). Pixels with few channels, which the engine cannot read or which would
 //! fill only a fraction of a line, become lines that hold all that a window reads of a row. Pixels of an output
-//! gradient that are no whole chunks are padded. Filters whose terms are not contiguous are transposed. A strict `f32`
+//! gradient that are no whole chunks are padded, and so are rows of filters that are no whole lines of memory, where the
+//! estimate says that loading whole lines saves more than the copy takes. Filters whose terms are not contiguous are transposed. A strict `f32`
 //! is split into two `tf32`, and three products of these make up the whole product. For the weight gradient it is
 //! split into three `bf16`, with six products, since matrix units accept operands that are not contiguous along the
 //! terms only in 16 bits. The zeros and the neighbours' values that are multiplied in addition do not change finite
@@ -93,7 +94,6 @@ mod tile;
 
 pub use config::Config;
 use kernel::{Args, Form, flat_map, image_map};
-use product::Product;
 use tile::{CHUNK, PAIR};
 
 impl Kernel for Config {
@@ -102,7 +102,9 @@ impl Kernel for Config {
     }
 
     fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
-        config::check(&self.as_tile(), task)
+        let Task { conv, request, device } = task;
+        let product = self.product(conv, request).ok_or(PlanError::Foreign)?;
+        config::check_tile(&self.as_tile(), &product, device)
     }
 
     fn units(&self, _: Task<'_>) -> u32 {
@@ -114,24 +116,32 @@ impl Kernel for Config {
     }
 
     fn splits(&self, task: Task<'_>) -> usize {
-        config::splits(task, &self.as_tile())
+        let Task { conv, request, device } = task;
+        let splits = |product| config::cheapest_splits(&product, &self.as_tile(), device);
+        self.product(conv, request).map_or(1, splits)
     }
 
     fn most_splits(&self, task: Task<'_>) -> usize {
-        config::most_splits(task, &self.as_tile())
+        let Task { conv, request, device } = task;
+        let most = |product| config::most_parts(&product, &self.as_tile(), device);
+        self.product(conv, request).map_or(1, most)
     }
 
     /// The repacked operands, and the flags of results that must be recomputed.
     fn workspace(&self, conv: &Convolution, request: Request, splits: usize) -> usize {
-        config::workspace(conv, request, &self.as_tile(), splits)
+        let product = self.product(conv, request);
+        product.map_or(0, |product| product.workspace(&self.as_tile(), splits))
     }
 
     fn factors(&self, conv: &Convolution, request: Request) -> &'static str {
-        config::factors(conv, request)
+        let factors = |product| config::factors(&product, request.precision);
+        self.product(conv, request).map_or("as they are", factors)
     }
 
     fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
-        cost::seconds(task, &self.as_tile(), splits)
+        let product = self.product(task.conv, task.request);
+        let seconds = |product| cost::seconds(&product, task, &self.as_tile(), splits);
+        product.map_or(f64::INFINITY, seconds)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
@@ -139,7 +149,7 @@ impl Kernel for Config {
         let Task { conv, request, device } = task;
         let Request { pass, dtype, .. } = request;
         let (tile, out) = (&self.as_tile(), arguments.out);
-        let product = Product::new(conv, request).ok_or(PlanError::Foreign)?;
+        let product = self.product(conv, request).ok_or(PlanError::Foreign)?;
         let [image, flat] = match (arguments.operands, product.pointwise) {
             ([one, other], Some(pointwise)) if pointwise.swaps => [other, one],
             (own, _) => own,

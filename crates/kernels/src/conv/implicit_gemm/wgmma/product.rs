@@ -36,14 +36,17 @@ pub(super) struct Product {
     pub(super) repacked: Option<RepackedImage>,
     /// The matrices of channels-first tensors, if the kernel reads these; `conv` and `pass` are then what it sees.
     pub(super) pointwise: Option<Pointwise>,
-    /// The layout of the other operand, and whether it must be repacked.
+    /// The layout of the other operand, and whether it is repacked.
     pub(super) flat: Flat,
     pub(super) packed: bool,
+    /// Whether filters that could be read as they are have rows padded to whole lines of memory.
+    pub(super) pads_filters: bool,
 }
 
 impl Product {
-    /// None if the copy engine cannot read the operands, and repacking does not help.
-    pub(super) fn new(conv: &Convolution, request: Request) -> Option<Self> {
+    /// None if the copy engine cannot read the operands, and repacking does not help; or if the filters are to be
+    /// `aligned`, padded to whole lines of memory, and are not read as they are or have whole lines.
+    pub(super) fn new(conv: &Convolution, request: Request, aligned: bool) -> Option<Self> {
         let Request { pass, dtype, precision } = request;
         let (parts, size) = match (dtype, precision) {
             (DType::F16 | DType::BF16, Precision::Strict) => (1, 2),
@@ -53,16 +56,16 @@ impl Product {
             _ => return None,
         };
         if conv.layout() == Layout::ChannelsFirst {
-            return Self::pointwise(conv, request);
+            return Self::pointwise(conv, request).filter(|_| !aligned);
         }
-        let aligned = |elements: usize| (elements * size).is_multiple_of(CHUNK_BYTES);
+        let chunked = |elements: usize| (elements * size).is_multiple_of(CHUNK_BYTES);
         // Only a forward pass splits repacked factors as well.
         let repacked = RepackedImage::new(conv, pass, size)
             .filter(|_| pass == Pass::Forward || (parts == 1 && size == 2));
         // 32-bit factors are only read along the terms.
         let readable = |flat: &Flat| {
-            aligned(flat.dimensions[2])
-                && aligned(flat.group_step())
+            chunked(flat.dimensions[2])
+                && chunked(flat.group_step())
                 && (size == 2 || !flat.mn_major)
         };
         // Parts of the output gradient keep its layout; filters in parts are contiguous along the terms.
@@ -73,6 +76,17 @@ impl Product {
         let flat = own.filter(|flat| kept && readable(flat));
         let padded = own.filter(|_| pass == Pass::Weight && parts == 1 && conv.groups() == 1);
         let padded = padded.map(|own| own.padded(CHUNK_BYTES / size)).filter(readable);
+        if aligned {
+            let can = pass != Pass::Weight && conv.groups() == 1;
+            let flat = flat.filter(|flat| can && flat.ends_within_lines(size))?;
+            let flat = flat.padded(LINE as usize / size);
+            return Self::new(conv, request, false).map(|own| Self {
+                flat,
+                packed: true,
+                pads_filters: true,
+                ..own
+            });
+        }
         let product = Self {
             conv: *conv,
             pass,
@@ -83,6 +97,7 @@ impl Product {
             pointwise: None,
             flat: flat.or(padded).unwrap_or_else(|| Flat::packed(conv, pass, repacked, size)),
             packed: parts > 1 || flat.is_none(),
+            pads_filters: false,
         };
         let image_channels = match pass {
             Pass::Data => conv.output().channels(),
@@ -92,7 +107,7 @@ impl Product {
         // memory, or the device is lost with an illegal instruction, so each group has to start at one.
         let whole = conv.groups() == 1
             || match pass {
-                Pass::Weight => aligned(product.inner()),
+                Pass::Weight => chunked(product.inner()),
                 _ => product.inner().is_multiple_of(product.slice()),
             };
         let terms = match pass {
@@ -101,7 +116,7 @@ impl Product {
         };
         let can = pass != Pass::Bias
             && conv.layout() == Layout::ChannelsLast
-            && (repacked.is_some() || aligned(image_channels))
+            && (repacked.is_some() || chunked(image_channels))
             && whole
             && (pass != Pass::Weight || flat.or(padded).is_some())
             && (parts == 1 || terms >= LEAST_TERMS)
@@ -131,6 +146,7 @@ impl Product {
                 term_group: 0,
             },
             packed: false,
+            pads_filters: false,
         })
     }
 
@@ -501,11 +517,18 @@ impl Flat {
         }
     }
 
-    /// The output gradient with its lines padded to whole chunks.
-    fn padded(self, chunk: usize) -> Self {
-        let [windows, one, count] = self.dimensions;
-        let count = count.next_multiple_of(chunk);
-        Self { dimensions: [windows, one, count], across_group: count, ..self }
+    /// The same with its rows padded to a multiple of this number of elements.
+    fn padded(self, multiple: usize) -> Self {
+        let [outer, middle, inner] = self.dimensions;
+        let inner = inner.next_multiple_of(multiple);
+        Self { dimensions: [outer, middle, inner], across_group: inner, ..self }
+    }
+
+    /// Whether its rows are longer than a line of memory and do not begin at whole lines. The copy engine loads them more
+    /// slowly.
+    fn ends_within_lines(&self, size: usize) -> bool {
+        let bytes = self.dimensions[2] * size;
+        bytes > LINE as usize && !bytes.is_multiple_of(LINE as usize)
     }
 
     /// The repacked layout: the columns of all groups, their taps, and the terms of these, padded to whole chunks.
@@ -522,8 +545,11 @@ impl Flat {
             Some(repacked) => (depth * repacked.taps, repacked.line(size)),
             None => (depth * height * width, gather::inner(conv, pass)),
         };
+        // What is written anew begins at whole lines of memory, which are loaded faster.
+        let line = LINE as usize / size;
+        let multiple = if inner > line { line } else { CHUNK_BYTES / size };
         Self {
-            dimensions: [columns * conv.groups(), taps, inner.next_multiple_of(CHUNK_BYTES / size)],
+            dimensions: [columns * conv.groups(), taps, inner.next_multiple_of(multiple)],
             tap_first: false,
             mn_major: false,
             across_group: columns,

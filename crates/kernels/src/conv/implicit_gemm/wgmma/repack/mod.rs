@@ -175,23 +175,27 @@ pub(super) fn flat(client: &Client, product: &Product, dtype: DType, w: &Handle)
         Pass::Weight if product.parts > 1 => {
             in_three(client, product, product.conv.output().elements(), w)
         }
-        Pass::Weight => pad(client, product, dtype, w),
+        Pass::Weight => pad(client, product, dtype, w, product.conv.output().elements()),
+        _ if product.pads_filters => {
+            pad(client, product, dtype, w, product.conv.filter().elements())
+        }
         _ => filters(client, product, dtype, w),
     }
 }
 
-/// The output gradient with its pixels padded to whole chunks: the lines of an image of one row.
-fn pad(client: &Client, product: &Product, dtype: DType, dy: &Handle) -> Handle {
+/// An operand of this many elements with its rows padded: the pixels of an image of one row.
+fn pad(client: &Client, product: &Product, dtype: DType, from: &Handle, elements: usize) -> Handle {
     let form = Form { chunk: CHUNK_BYTES / product.size, splits: false, planar: None };
-    let [windows, _, padded] = product.flat.dimensions;
-    let count = product.conv.output().channels();
-    let chunks = (windows * padded / form.chunk) as u32;
+    let [outer, middle, padded] = product.flat.dimensions;
+    let rows = outer * middle;
+    let inner = elements / rows;
+    let chunks = (rows * padded / form.chunk) as u32;
     let args = ImageArgsLaunch {
         chunks,
         pixel: (padded / form.chunk) as u32,
-        width: windows as u32,
+        width: rows as u32,
         height: 1,
-        channels: count as u32,
+        channels: inner as u32,
         rows: 1,
         pixels: chunks,
         row_sets: 1,
@@ -200,12 +204,12 @@ fn pad(client: &Client, product: &Product, dtype: DType, dy: &Handle) -> Handle 
         first_column: 0,
         planes: 1,
         image_height: 1,
-        image_width: windows as u32,
+        image_width: rows as u32,
         plane_step: 0,
         row_step: 0,
-        column_step: count as u32,
+        column_step: inner as u32,
     };
-    lines(client, product, dtype, buffer(dy, windows * count), args, form)
+    lines(client, product, dtype, buffer(from, elements), args, form)
 }
 
 /// The filters of one tap as a matrix of the columns of a pass by its terms.
