@@ -128,7 +128,8 @@ impl Planned {
         let first = operands.first().ok_or("the convolution has no tensors")?;
         let layout = layout_of(operands);
         let mut planned = Self::in_layout(options, pass, device, first.dtype(), shapes, layout)?;
-        let preferred = planned.plan.kernel_mut().map_or(layout, |kernel| kernel.arrangement.layout);
+        let preferred =
+            planned.plan.kernel_mut().map_or(layout, |kernel| kernel.arrangement.layout);
         match preferred == layout {
             true => Ok(planned),
             false => Self::in_layout(options, pass, device, first.dtype(), shapes, preferred),
