@@ -3,12 +3,17 @@
 use windowpane_geometry::{Divisor, IndexBase};
 
 use super::*;
-use crate::device::profiles;
-use crate::device::recorded::{H200, Record, check_choices};
+use crate::device::profiles::{self, Profile};
+use crate::device::recorded::{RECORDED, Record, check_choices};
 
 impl Record {
     fn pooling(&self) -> Pooling {
         Pooling::new(self.input(), &self.window(), self.layout()).expect("a pooling")
+    }
+
+    fn problem<'a>(&self, pooling: &'a Pooling) -> Problem<'a> {
+        let problem = Problem::new(pooling, self.reduction(), self.dtype());
+        Problem { gradient: self.text("pass") == "bwd", ..problem }
     }
 
     fn reduction(&self) -> Reduction {
@@ -20,16 +25,42 @@ impl Record {
     }
 }
 
-/// On the H200, the chosen kernel is nearly always the fastest.
+/// The chosen kernel is nearly always the fastest.
 #[test]
 fn the_choice_is_nearly_always_the_fastest() {
-    let device = &profiles::H200.capabilities;
-    let is_pooling = |record: &Record| record.text("kind").ends_with("pool");
-    let poolings: Vec<_> = H200.lines().map(Record::parse).filter(is_pooling).collect();
-    check_choices(poolings.iter().map(|record| {
-        let (pooling, gradient) = (record.pooling(), record.text("pass") == "bwd");
-        let problem = Problem::new(&pooling, record.reduction(), record.dtype());
-        let plan = Plan::new(Problem { gradient, ..problem }, device);
-        (record, plan.expect("a plan").algorithm().name())
-    }));
+    for (records, Profile { capabilities: device, .. }) in RECORDED {
+        let poolings: Vec<_> = poolings(records).collect();
+        check_choices(poolings.iter().map(|record| {
+            let pooling = record.pooling();
+            let plan = Plan::new(record.problem(&pooling), &device).expect("a plan");
+            (record, plan.algorithm().name())
+        }));
+    }
+}
+
+/// Every device with a profile has a plan within its limits for each recorded problem. Where a result depends on many
+/// elements, most of which its neighbours depend on too, no unit reads all of them for it alone.
+#[test]
+fn known_devices_have_sensible_plans() {
+    for Profile { name, capabilities: device } in profiles::PROFILES {
+        for record in RECORDED.iter().flat_map(|(records, _)| poolings(records)) {
+            let pooling = record.pooling();
+            let problem = record.problem(&pooling);
+            let plan = Plan::new(problem, &device).expect("a plan");
+            assert_eq!(plan.check(problem, &device), Ok(()), "{name}: {plan:?}");
+            assert!(plan.settings.units <= device.units_per_cube, "{name}: {plan:?}");
+            assert!(plan.settings.workspace as u64 <= device.buffer_bytes, "{name}: {plan:?}");
+            // A gradient reads the windows over an element.
+            let axes = pooling.grid().axes().iter();
+            let windows: usize = axes.map(|axis| axis.kernel().div_ceil(axis.stride())).product();
+            let reads = if problem.gradient { windows } else { pooling.grid().taps() };
+            let shared = reads >= 64 && windows > 1;
+            let alone = [Algorithm::Direct, Algorithm::Gather].contains(&plan.algorithm());
+            assert!(!(alone && shared), "{name}: {plan:?}: {}", record.0);
+        }
+    }
+}
+
+fn poolings(records: &str) -> impl Iterator<Item = Record> {
+    records.lines().map(Record::parse).filter(|record| record.text("kind").ends_with("pool"))
 }

@@ -14,7 +14,8 @@
 //! and values outside a window have no influence on it.
 //!
 //! The gradient of an average is itself a sum over windows: of the output's gradient, each element divided by its
-//! window's divisor. `adjoint` is the pooling that computes it.
+//! window's divisor. `adjoint` is the pooling that computes it. A launch over planes divides what it reads; for other
+//! passes, `division` divides everything first.
 //!
 //! A pass reads and writes memory once. `lines` is the pass along one axis: a unit walks a line. `planes` is the pass
 //! along the height and the width together: a cube walks a tile of a plane, and the reductions of its columns stay in
@@ -23,12 +24,14 @@
 
 mod adjoint;
 mod axes;
+mod division;
 mod lines;
 mod planes;
 
 use core::fmt;
 
 use cubecl::server::Handle;
+use windowpane_geometry::Pooling;
 
 use crate::device::Capabilities;
 use crate::error::{PlanError, only_if};
@@ -73,14 +76,16 @@ impl Kernel for Config {
         let sums = Sums::of(task.problem)?;
         let task = Task { problem: sums.problem(task.problem), ..task };
         let own = Settings { unrolled: false, ..task.settings };
+        // A launch over planes divides what it reads.
+        let divides = sums.divisors.is_some() && task.axes()[0].kernel() == 1;
         let fused = planes::units(task.with(own))
-            .filter(|&units| sums.divisors.is_some() || planes::pays(task.problem, units));
+            .filter(|&units| divides || planes::pays(task.problem, units));
         let settings = match fused {
             Some(units) => Settings { units, lanes: 1, ..own },
             None => own,
         };
         let config = Self { fused: fused.is_some() };
-        let workspace = config.scratch(task.with(settings));
+        let workspace = config.scratch(&sums, task.with(settings));
         Ok((Settings { workspace, ..settings }, config))
     }
 
@@ -93,37 +98,37 @@ impl Kernel for Config {
         if self.fused {
             planes::check(task)?;
         }
-        let flat = task.axes()[0].kernel() == 1;
-        let divides = sums.divisors.is_none() || (self.fused && flat);
-        only_if(
-            NAME,
-            divides,
-            "the divisors of a gradient are known in one launch per plane only",
-        )?;
-        let most = self.passes(task).iter().map(lines::AxisPass::written).max();
-        check_workspace(most.unwrap_or(0), self.scratch(task), task.device)
+        let divided = self.divided(&sums, task).map(|_| task.inputs());
+        let passes = self.passes(&sums, task);
+        let most = passes.iter().map(lines::AxisPass::written).chain(divided).max();
+        check_workspace(most.unwrap_or(0), self.scratch(&sums, task), task.device)
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {
         let Ok(sums) = Sums::of(task.problem) else { return f64::INFINITY };
         let task = Task { problem: sums.problem(task.problem), ..task };
         let lines = self.line_units(task);
-        let passes = self.passes(task);
+        let passes = self.passes(&sums, task);
         let passes = passes.iter().map(|axis_pass| lines::seconds(task, axis_pass, lines));
+        let divided = self.divided(&sums, task);
         let planes = match self.fused {
-            true => planes::seconds(task, sums.divisors.is_some()),
+            true => planes::seconds(task, sums.divisors.is_some() && divided.is_none()),
             false => 0.0,
         };
-        passes.sum::<f64>() + planes
+        divided.map_or(0.0, |_| division::seconds(task)) + passes.sum::<f64>() + planes
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         let Buffers { client, input, output, indices, .. } = buffers;
         let sums = Sums::of(task.problem)?;
         let task = Task { problem: sums.problem(task.problem), ..task };
-        let mut values = input.handle.clone();
+        let divided = self.divided(&sums, task);
+        let mut values = match divided {
+            Some(windows) => division::launch(client, task, windows, input.handle),
+            None => input.handle.clone(),
+        };
         let mut positions: Option<Handle> = None;
-        let passes = self.passes(task);
+        let passes = self.passes(&sums, task);
         for (nth, axis_pass) in passes.iter().enumerate() {
             let last = !self.fused && nth + 1 == passes.len();
             let [bytes, position_bytes] = axis_pass.scratch();
@@ -140,24 +145,37 @@ impl Kernel for Config {
             (values, positions) = (tensors.output, tensors.indices);
         }
         if self.fused {
-            planes::launch(client, task, sums.divisors, [&values, output.handle])?;
+            let divisors = sums.divisors.filter(|_| divided.is_none());
+            planes::launch(client, task, divisors, [&values, output.handle])?;
         }
         Ok(())
     }
 }
 
 impl Config {
+    /// The pooling whose windows' divisors everything is divided by first, if no pass does that.
+    fn divided<'a>(self, sums: &Sums<'a>, task: Task<'_>) -> Option<&'a Pooling> {
+        let reads_planes = self.fused && task.axes()[0].kernel() == 1;
+        sums.divisors.filter(|_| !reads_planes)
+    }
+
     /// The passes of single axes.
-    fn passes(self, task: Task<'_>) -> Vec<lines::AxisPass> {
+    fn passes(self, sums: &Sums<'_>, task: Task<'_>) -> Vec<lines::AxisPass> {
+        let source = match self.divided(sums, task) {
+            Some(_) => task.settings.accumulator,
+            None => task.dtype(),
+        };
         match self.fused {
-            true => lines::depth(task).into_iter().collect(),
-            false => lines::all_axes(task),
+            true => lines::depth(task, source).into_iter().collect(),
+            false => lines::all_axes(task, source),
         }
     }
 
     /// The bytes of the scratch buffers.
-    fn scratch(self, task: Task<'_>) -> usize {
-        self.passes(task).iter().flat_map(lines::AxisPass::scratch).sum()
+    fn scratch(self, sums: &Sums<'_>, task: Task<'_>) -> usize {
+        let divided = self.divided(sums, task).map_or(0, |_| division::bytes(task));
+        let passes = self.passes(sums, task);
+        divided + passes.iter().flat_map(lines::AxisPass::scratch).sum::<usize>()
     }
 
     /// The units of a cube in a pass along one axis.

@@ -80,26 +80,32 @@ pub(in crate::pool::van_herk) fn between(task: Task<'_>) -> DType {
     }
 }
 
-/// One pass for every axis that has a window.
-pub(in crate::pool::van_herk) fn all_axes(task: Task<'_>) -> Vec<AxisPass> {
+/// One pass for every axis that has a window. The first reads elements of type `source`.
+pub(in crate::pool::van_herk) fn all_axes(task: Task<'_>, source: DType) -> Vec<AxisPass> {
     let walked: Vec<_> = windowed(task.pooling()).collect();
     // Transposing each axis restores the order only if the windowed axes are the last ones.
     let transposes = task.pixel() == 1
         && !task.settings.contiguous
         && walked.len() > 1
         && walked[0] + walked.len() == AXES;
-    passes(task, &walked, transposes, true)
+    passes(task, source, &walked, transposes, true)
 }
 
 /// The pass along the depth before a pass over planes; `None` if the depth has no window.
-pub(in crate::pool::van_herk) fn depth(task: Task<'_>) -> Option<AxisPass> {
+pub(in crate::pool::van_herk) fn depth(task: Task<'_>, source: DType) -> Option<AxisPass> {
     let has_window = task.axes()[0].kernel() > 1;
     let axes = if has_window { &[0][..] } else { &[] };
-    passes(task, axes, false, false).pop()
+    passes(task, source, axes, false, false).pop()
 }
 
 /// The passes along the axes `walked`. If `ends`, the last of them writes the result.
-fn passes(task: Task<'_>, walked: &[usize], transposes: bool, ends: bool) -> Vec<AxisPass> {
+fn passes(
+    task: Task<'_>,
+    source: DType,
+    walked: &[usize],
+    transposes: bool,
+    ends: bool,
+) -> Vec<AxisPass> {
     let (axes, channels, dtype, contiguous) =
         (task.axes(), task.pixel(), task.dtype(), task.settings.contiguous);
     let indexed = task.reduction().has_indices();
@@ -121,7 +127,7 @@ fn passes(task: Task<'_>, walked: &[usize], transposes: bool, ends: bool) -> Vec
             false => (samples * before, after * channels),
         };
         let outputs = axes[axis].output();
-        let dtypes = [if first { dtype } else { between }, if last { dtype } else { between }];
+        let dtypes = [if first { source } else { between }, if last { dtype } else { between }];
         // With positions, the lanes of a vector must be channels of one pixel.
         let neighbours = if indexed { channels } else { inner };
         let outputs_of_block = block(&axes[axis]) / axes[axis].stride();
