@@ -6,8 +6,13 @@
 use serde_json::Value;
 use windowpane_geometry::{DType, Extents, Layout, Shape, Window};
 
-/// Convolutions and poolings on an H200.
-pub(crate) const H200: &str = include_str!("../../../../benches/choice/nvidia-h200.jsonl");
+use super::profiles::{self, Profile};
+
+/// Convolutions and poolings on an H200, most of networks, and those of `benches/cases.jsonl` on an H100.
+pub(crate) const RECORDED: [(&str, Profile); 2] = [
+    (include_str!("../../../../benches/choice/nvidia-h200.jsonl"), profiles::H200),
+    (include_str!("../../../../benches/choice/nvidia-h100.jsonl"), profiles::H100),
+];
 
 /// A problem, and its times.
 pub(crate) struct Record(pub(crate) Value);

@@ -3,8 +3,8 @@
 use windowpane_geometry::{Filter, FilterLayout, Layout, Precision};
 
 use super::*;
-use crate::device::profiles;
-use crate::device::recorded::{H200, Record, check_choices, mean};
+use crate::device::profiles::{self, Profile};
+use crate::device::recorded::{RECORDED, Record, check_choices, mean};
 
 /// Tiles of `wgmma` on an H200, and of `simt` on an H100.
 const WGMMA_TILES: &str =
@@ -32,7 +32,11 @@ impl Record {
             "data" => Pass::Data,
             _ => Pass::Weight,
         };
-        Request { pass, dtype: self.dtype(), precision: Precision::Strict }
+        let precision = match self.0.get("precision") {
+            Some(name) if name == "tf32" => Precision::Tf32,
+            _ => Precision::Strict,
+        };
+        Request { pass, dtype: self.dtype(), precision }
     }
 
     /// Whether it is of a network to which no constant was fitted. The names of these layers end in `_s` and the stride,
@@ -45,19 +49,54 @@ impl Record {
     }
 }
 
-/// On the H200, the chosen kernel is nearly always the fastest: for the layers to which the constants of the estimates
-/// were fitted, and for those of other networks.
+/// The chosen kernel is nearly always the fastest: for the layers to which the constants of the estimates were fitted,
+/// and for those of other networks.
 #[test]
 fn the_choice_is_nearly_always_the_fastest() {
-    let device = &profiles::H200.capabilities;
-    let is_conv = |record: &Record| record.text("kind") == "conv";
-    let layers = H200.lines().map(Record::parse).filter(is_conv);
-    let (other, own): (Vec<Record>, Vec<Record>) = layers.partition(Record::is_held_out);
-    for layers in [own, other] {
-        check_choices(layers.iter().map(|layer| {
-            let plan = Plan::new(&layer.conv(), layer.request(), PlanOptions::default(), device);
-            (layer, plan.expect("a plan").algorithm().name())
-        }));
+    for (records, Profile { capabilities: device, .. }) in RECORDED {
+        let is_conv = |record: &Record| record.text("kind") == "conv";
+        let layers = records.lines().map(Record::parse).filter(is_conv);
+        let (other, own): (Vec<Record>, Vec<Record>) = layers.partition(Record::is_held_out);
+        for layers in [own, other].iter().filter(|layers| !layers.is_empty()) {
+            check_choices(layers.iter().map(|layer| {
+                let options = PlanOptions::default();
+                let plan = Plan::new(&layer.conv(), layer.request(), options, &device);
+                (layer, plan.expect("a plan").algorithm().name())
+            }));
+        }
+    }
+}
+
+/// Every device with a profile has a plan within its limits for each recorded problem. It uses matrix units if the device
+/// has them for the type, both sides of the product fill them, and there is enough work.
+#[test]
+fn known_devices_have_sensible_plans() {
+    for Profile { name, capabilities: device } in profiles::PROFILES {
+        let lines = RECORDED.iter().flat_map(|(records, _)| records.lines());
+        for layer in lines.map(Record::parse).filter(|record| record.text("kind") == "conv") {
+            let (conv, request) = (layer.conv(), layer.request());
+            let plan = match Plan::new(&conv, request, PlanOptions::default(), &device) {
+                Err(PlanError::NoTf32) if device.matrix.tf32.is_none() => continue,
+                plan => plan.expect("a plan"),
+            };
+            assert_eq!(plan.check(&conv, request, &device), Ok(()), "{name}: {plan:?}");
+            assert!(plan.units <= device.units_per_cube, "{name}: {plan:?}");
+            let bytes = plan.workspace(&conv, request) as u64;
+            assert!(bytes <= device.buffer_bytes, "{name}: {plan:?}");
+            let units = match request.dtype {
+                DType::F16 => device.matrix.f16,
+                DType::BF16 => device.matrix.bf16,
+                _ => None,
+            };
+            let filter = conv.filter();
+            let fills = filter.channels().min(filter.count()) >= 64;
+            let flops = 2.0 * conv.output().elements() as f64 * filter.taps() as f64;
+            if units.is_some() && conv.groups() == 1 && fills && flops > 1e9 {
+                let algorithm = plan.algorithm();
+                let on_units = [Algorithm::Mma, Algorithm::Wgmma].contains(&algorithm);
+                assert!(on_units, "{name}: {algorithm}: {}", layer.0);
+            }
+        }
     }
 }
 
