@@ -108,7 +108,7 @@ pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
     require(device.wgmma, "the device has no warpgroup products (wgmma)")?;
     rules::applies(task)?;
     let product = Product::new(conv, request, false).ok_or(NotApplicable(
-        "the tensor copy engine cannot read the operands, or sums are short",
+        "the tensor copy engine cannot read the operands, or strict f32 has fewer than 64 terms per sum",
     ))?;
     require(
         smallest(&product, device).is_some(),
@@ -175,7 +175,7 @@ fn fitted(
     product: &Product,
     device: &Capabilities,
 ) -> Option<Tile> {
-    let (block_k, line) = (product.terms_a_step() as u32, product.line() as u32);
+    let (block_k, line) = (product.terms_per_step() as u32, product.line() as u32);
     let room = (device.shared_bytes / times).checked_sub(RESERVED)?;
     let tile =
         Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: LOAD, stages: 1 };
@@ -290,7 +290,7 @@ pub(super) fn check_tile(
     device: &Capabilities,
 ) -> Result<(), PlanError> {
     let line = product.line() as u32;
-    check_number("block_k", tile.block_k, product.terms_a_step() as u32)?;
+    check_number("block_k", tile.block_k, product.terms_per_step() as u32)?;
     // Operands that are contiguous across the terms are loaded in panels that are one line, or one slice, wide.
     let is_weight = product.pass == Pass::Weight;
     let panels = |of: u32, wide: u32| if is_weight { of.max(wide) } else { of };

@@ -5,7 +5,7 @@ use windowpane_geometry::{AXES, Tile};
 use super::config::cubes;
 use super::im2col::Im2colWalk;
 use super::product::Product;
-use super::tile::{CHUNK, CHUNK_BYTES, LINE, products, whole};
+use super::tile::{CHUNK, CHUNK_BYTES, LINE, step_cycles, unshared_tiles};
 use crate::conv::common::cost;
 use crate::conv::problem::{Pass, Task, operands};
 use crate::device::Capabilities;
@@ -63,7 +63,7 @@ pub(super) fn seconds(product: &Product, task: Task<'_>, tile: &Tile, splits: us
     let stored = if splits > 1 { 0 } else { product.results() * request.dtype.size() };
     let moving = cost::moving(((image + flat) * product.size + stored) as f64, device);
     let fixups = if product.is_checked() { walks } else { 0 };
-    let launches = device.launching(walks + repacks + fixups);
+    let launches = device.launch_seconds(walks + repacks + fixups);
     launches + repacking + moving.max(multiplying / clock(device))
 }
 
@@ -78,7 +78,7 @@ fn repacking(product: &Product, task: Task<'_>) -> (f64, usize) {
     let filters = filters.map(|pointwise| 2 * pointwise.rows * pointwise.terms * product.size);
     let image = product.repacks_image().then_some(image);
     for bytes in [image, product.packed.then_some(flat), filters].into_iter().flatten() {
-        seconds += device.moving(bytes as f64);
+        seconds += device.copy_seconds(bytes as f64);
         launches += 1;
     }
     (seconds, launches)
@@ -125,7 +125,7 @@ fn slow_lines(
     let line = product.line();
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
     let tiles = tiles_m * tiles_n * splits * product.groups() * walk.products();
-    let steps = tiles * product.parts * product.steps_a_part(walk, 0, splits);
+    let steps = tiles * product.parts * product.steps_per_part(walk, 0, splits);
     let shared = if walk.reach > 0 { walk.taps(0)[AXES - 1].max(1) } else { 1 };
     let image = if is_weight { tile.block_n as f64 } else { tile.block_m as f64 / shared as f64 };
     let mut step = 0.0;
@@ -165,13 +165,13 @@ fn cached(device: &Capabilities) -> f64 {
 
 /// The estimated cycles of all launches, by which tiles and numbers of parts are compared.
 pub(super) fn cycles(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) -> f64 {
-    let launched = cost::START + device.launching(1) * clock(device);
+    let launched = cost::START + device.launch_seconds(1) * clock(device);
     let tiles = |walk: Im2colWalk| launched + tiles_cycles(product, &walk, tile, splits, device);
     let tiles = product.walks(tile).map(tiles).sum::<f64>();
     let parts = (2 * splits * product.results() * 4) as f64;
     match splits {
         0 | 1 => tiles,
-        _ => tiles + (device.waiting() + device.moving(parts)) * clock(device),
+        _ => tiles + (device.next_launch_seconds() + device.copy_seconds(parts)) * clock(device),
     }
 }
 
@@ -185,8 +185,9 @@ fn tiles_cycles(
 ) -> f64 {
     let (m, n) = (tile.block_m as f64, tile.block_n as f64);
     let times = product.times() as f64;
-    // A step of fewer terms takes a fraction of the time.
-    let part = (product.terms_a_step() * product.size) as f64 / f64::from(LINE);
+    // A step of fewer terms takes a fraction of the time. The last slices of taps are counted like the others: their
+    // omitted products made the layers for which they were counted 20 to 35 % slower, by narrower tiles.
+    let part = (product.terms_per_step() * product.size) as f64 / f64::from(LINE);
     let read = part * times * m / 64.0 * 4.0 * (64.0 + n) * 32.0;
     let stored = if splits > 1 || product.pass == Pass::Weight { 4 } else { product.size };
     let all = device.multiprocessor_count();
@@ -210,10 +211,10 @@ fn tiles_cycles(
         let loading = loading(product, walk, tile, taps, rate);
         let moved = product.rows_bytes(walk, tile) / taps + product.columns_bytes(tile);
         let moved = (product.parts * moved) as f64;
-        let step = (part * times * products(tile))
+        let step = (part * times * step_cycles(tile))
             .max((read + moved) / SHARED_BYTES_PER_CYCLE)
             .max(loading);
-        let steps = product.steps_a_part(walk, nth, splits);
+        let steps = product.steps_per_part(walk, nth, splits);
         let sharing = if walk.reach > 0 { SHARED_ROWS_SLOWDOWN } else { 1.0 };
         let sum = steps as f64 * step * sharing * ragged;
         // With two cubes on a multiprocessor, one stores while the other multiplies.
@@ -236,7 +237,7 @@ fn tiles_cycles(
 /// The time of the cube that takes longest, where `waves` are the last tile of each kind, and the time of a wave of that
 /// kind. Every other wave goes backwards over the cubes, as in the kernel.
 fn slowest(waves: &[(usize, f64)], cubes: usize, tile: &Tile) -> f64 {
-    let whole = whole(waves.last().map_or(0, |(all, _)| *all), cubes, tile);
+    let whole = unshared_tiles(waves.last().map_or(0, |(all, _)| *all), cubes, tile);
     // The cube of the tile before `end`, and the next cube of its wave.
     let around = |end: usize| {
         let nth = [end.saturating_sub(1) % cubes, end % cubes];

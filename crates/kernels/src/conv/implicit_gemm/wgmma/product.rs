@@ -1,5 +1,6 @@
 //! The product that the kernel computes: the rows, columns and terms of a pass, and the layout of its factors.
 
+use cubecl::wgmma::WgmmaTileLayout;
 use windowpane_geometry::{AXES, Convolution, DType, FilterLayout, LIMIT, Layout, Precision, Tile};
 
 use super::im2col::Im2colWalk;
@@ -77,8 +78,7 @@ impl Product {
         let padded = own.filter(|_| pass == Pass::Weight && parts == 1 && conv.groups() == 1);
         let padded = padded.map(|own| own.padded(CHUNK_BYTES / size)).filter(readable);
         if aligned {
-            // With several taps the copy took longer than it saved (3×3, 440 channels at 14×14: 45 → 58 µs).
-            let can = pass != Pass::Weight && conv.groups() == 1 && conv.filter().taps() == 1;
+            let can = pass != Pass::Weight && conv.groups() == 1;
             let flat = flat.filter(|flat| can && flat.ends_within_lines(size))?;
             let flat = flat.padded(LINE as usize / size);
             return Self::new(conv, request, false).map(|own| Self {
@@ -211,7 +211,7 @@ impl Product {
     }
 
     /// The terms of a step: a slice, or in a weight gradient a line of windows.
-    pub(super) fn terms_a_step(&self) -> usize {
+    pub(super) fn terms_per_step(&self) -> usize {
         if self.pass == Pass::Weight { self.line() } else { self.slice() }
     }
 
@@ -223,6 +223,21 @@ impl Product {
 
     pub(super) fn slices(&self) -> usize {
         self.inner().div_ceil(self.slice())
+    }
+
+    /// The number of matrix instructions for a step's terms.
+    pub(super) fn instructions_per_step(&self) -> usize {
+        self.terms_per_step() / WgmmaTileLayout::k_step(self.size)
+    }
+
+    /// The same for the last slice of a tap: behind its last channel there are only zeros, which need not be multiplied.
+    pub(super) fn instructions_of_last_slice(&self) -> usize {
+        if self.pass == Pass::Weight || self.planar().is_some() || self.parts > 1 {
+            return self.instructions_per_step();
+        }
+        let terms = self.inner() - (self.slices() - 1) * self.slice();
+        // A second one runs while a warpgroup waits for the first, and for those of the step before.
+        terms.div_ceil(WgmmaTileLayout::k_step(self.size)).max(2).min(self.instructions_per_step())
     }
 
     /// The columns of a group; in a weight gradient these are the rows.
@@ -338,7 +353,7 @@ impl Product {
             Some(_) => PLANES * (tile.block_m as usize + PLANE_LINE) * CHUNK_BYTES,
             None => {
                 let rows = (tile.block_m as usize + walk.reach).next_multiple_of(8);
-                rows * self.terms_a_step() * self.size
+                rows * self.terms_per_step() * self.size
             }
         }
     }
@@ -406,7 +421,7 @@ impl Product {
     }
 
     /// The number of steps of each of `splits` parts of a product's sums. Taps that share pixels stay together.
-    pub(super) fn steps_a_part(&self, walk: &Im2colWalk, nth: usize, splits: usize) -> usize {
+    pub(super) fn steps_per_part(&self, walk: &Im2colWalk, nth: usize, splits: usize) -> usize {
         let taps = walk.taps(nth);
         let shared = if walk.reach > 0 { taps[AXES - 1].max(1) } else { 1 };
         self.steps_of(taps).div_ceil(splits).next_multiple_of(shared)
@@ -435,7 +450,7 @@ impl Product {
     /// The bytes of the columns of a stage, for one part.
     pub(super) fn columns_bytes(&self, tile: &Tile) -> usize {
         let columns = tile::columns(tile, self.columns_in_panels(), self.line() as u32);
-        columns as usize * self.terms_a_step() * self.size
+        columns as usize * self.terms_per_step() * self.size
     }
 
     /// The layout of the original weights.

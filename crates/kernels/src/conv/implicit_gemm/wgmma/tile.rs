@@ -36,14 +36,14 @@ pub(super) fn bands(tile: &Tile) -> usize {
 
 /// The number of tiles that are not shared. If there are enough cubes for all warpgroups of the tiles in the last wave,
 /// these tiles are shared, and each cube computes the rows of one warpgroup.
-pub(super) fn whole(tiles: usize, cubes: usize, tile: &Tile) -> usize {
+pub(super) fn unshared_tiles(tiles: usize, cubes: usize, tile: &Tile) -> usize {
     let (last, warpgroups) = (tiles % cubes, warpgroups(tile) as usize);
     if warpgroups > 1 && last * warpgroups <= cubes { tiles - last } else { tiles }
 }
 
 /// The cycles that the matrix units take for a step of 128 bytes of terms. 64 rows by one column take half a cycle
 /// per 32 bytes.
-pub(super) fn products(tile: &Tile) -> f64 {
+pub(super) fn step_cycles(tile: &Tile) -> f64 {
     tile.block_m as f64 / 64.0 * 4.0 * tile.block_n as f64 / 2.0
 }
 
@@ -54,7 +54,7 @@ const L2_BYTES_PER_CYCLE: f64 = 56.0;
 /// Whether the products of a step finish before the next rows and columns are loaded. Taps then share the rows, where
 /// this is possible.
 pub(super) fn is_narrow(tile: &Tile) -> bool {
-    ((tile.block_m + tile.block_n) * LINE) as f64 / L2_BYTES_PER_CYCLE > products(tile)
+    ((tile.block_m + tile.block_n) * LINE) as f64 / L2_BYTES_PER_CYCLE > step_cycles(tile)
 }
 
 /// The units of a cube.

@@ -6,8 +6,7 @@ use windowpane_geometry::AXES;
 
 use super::super::im2col::Im2colWalk;
 use super::super::product::Product;
-use super::super::tile::bands;
-use super::super::tile::whole;
+use super::super::tile::{bands, unshared_tiles};
 use super::form::Form;
 use crate::conv::common::gather::{GatherArgs, PhasesArgs};
 use crate::conv::problem::Pass;
@@ -43,9 +42,10 @@ pub(in super::super) struct Args {
     pub(super) own_filters: FastDivmod<u32>,
     /// The number of steps of a sum, and of a part of it.
     pub(super) steps: u32,
-    pub(super) steps_a_part: u32,
+    pub(super) steps_per_part: u32,
     /// The number of slices of a tap: as many as stages are needed for its terms.
     pub(super) slices: FastDivmod<u32>,
+    pub(super) last_slice: u32,
     pub(super) taps: u32,
     /// The distance from one group to the next: in channels of the image, and in lines across and terms of the flat
     /// operand.
@@ -113,7 +113,7 @@ impl Args {
         let [column_step, width] = product.result_columns();
         let strides = conv.filter().strides(conv.filter_layout());
         let tiles = tiles_m * tiles_n * splits * product.groups() * walk.products();
-        let whole = whole(tiles, cubes, &form.tile);
+        let whole = unshared_tiles(tiles, cubes, &form.tile);
         let rows = match is_weight {
             true => product.columns(),
             false => walk.gather.rows(conv),
@@ -164,8 +164,9 @@ impl Args {
             own_channels: conv.filter().channels() as u32,
             own_filters: (conv.filter().count() / conv.groups()) as u32,
             steps: product.steps(walk) as u32,
-            steps_a_part: product.steps_a_part(walk, 0, splits) as u32,
+            steps_per_part: product.steps_per_part(walk, 0, splits) as u32,
             slices: product.slices() as u32,
+            last_slice: (product.slices() - 1) as u32,
             taps: walk.gather.axes.iter().map(|axis| axis.taps).product::<usize>() as u32,
             image_group: if apart { 0 } else { product.inner() } as u32,
             across_group: product.flat.across_group as u32,

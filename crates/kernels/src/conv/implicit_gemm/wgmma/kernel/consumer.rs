@@ -1,6 +1,7 @@
 //! A consumer: a warpgroup that computes its rows of a tile, and stores them while the others keep multiplying.
 
 use cubecl::prelude::*;
+use cubecl::wgmma::{Accumulator, MatrixDescriptor};
 
 use super::super::tile::{ROWS, WARP, WARPGROUP};
 use super::accumulators::{Accumulators, multiply, multiply_all, started, values, zeros};
@@ -77,6 +78,7 @@ fn sums<E: Float>(
     // Where the first of the taps that share a run reads it.
     let begin = if comptime!(form.phased) { reach(width) } else { args.width_first };
     for step in work.first..work.end {
+        let is_last_slice = args.slices.modulo(step) == args.last_slice;
         pipeline.wait_full(*state);
         let (place, first) = if comptime!(form.shares()) {
             // At each further tap the same rows are offset by some pixels.
@@ -87,23 +89,17 @@ fn sums<E: Float>(
         };
         let rows = pipeline.rows_of(place, first, form);
         let columns = pipeline.columns_of(columns_place(step, *state, form), form);
-        // The accumulators are handed over again for each stage. The compiler must see that they are handed over on
-        // every path into the loop; otherwise it makes all products wait for each other.
-        let mut sums = started(&sums);
-        // The first products are committed as a group of their own: when they are done, so are those of all previous
-        // stages, while the other products of this stage continue.
-        multiply(&mut sums, &rows, &columns, 0usize, form);
-        let begun = sums.index_mut(0usize).commit();
-        let products = comptime!(form.tile.block_k as usize / form.step());
-        // The assembler fills an empty group with a product that does nothing.
-        if comptime!(products > 1) {
-            #[unroll]
-            for k in 1..products {
-                multiply(&mut sums, &rows, &columns, k, form);
+        // Where a step has fewer products, the compiler must see each step whole: products under a condition wait for
+        // those before it.
+        if comptime!(form.ends_early()) {
+            if is_last_slice {
+                multiply_step(&sums, &rows, &columns, form.last_instructions, form);
+            } else {
+                multiply_step(&sums, &rows, &columns, form.instructions, form);
             }
-            let _others = sums.index_mut(0usize).commit();
+        } else {
+            multiply_step(&sums, &rows, &columns, form.instructions, form);
         }
-        begun.wait();
         pipeline.release(held, leads && step > work.first);
         held = state.stage;
         state.advance(form.tile.stages);
@@ -174,4 +170,31 @@ fn sums_of_parts<E: Float>(
         state.advance(form.tile.stages);
     }
     all
+}
+
+/// Issues the `count` products of a step for each 64 rows, and waits for all products of the steps before it.
+#[cube]
+fn multiply_step<E: Float>(
+    sums: &Sequence<Accumulator<f32>>,
+    rows: &MatrixDescriptor<E>,
+    columns: &MatrixDescriptor<E>,
+    #[comptime] count: usize,
+    #[comptime] form: Form,
+) {
+    // The accumulators are handed over again for each stage. The compiler must see that they are handed over on
+    // every path into the loop; otherwise it makes all products wait for each other.
+    let mut sums = started(sums);
+    // The first products are committed as a group of their own: when they are done, so are those of all previous
+    // stages, while the other products of this stage continue.
+    multiply(&mut sums, rows, columns, 0usize, form);
+    let begun = sums.index_mut(0usize).commit();
+    // The assembler fills an empty group with a product that does nothing.
+    if comptime!(count > 1) {
+        #[unroll]
+        for k in 1..count {
+            multiply(&mut sums, rows, columns, k, form);
+        }
+        let _others = sums.index_mut(0usize).commit();
+    }
+    begun.wait();
 }

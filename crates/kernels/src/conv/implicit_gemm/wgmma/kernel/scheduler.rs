@@ -48,15 +48,15 @@ pub(super) fn work(nth: u32, args: &Args, #[comptime] form: Form) -> Work {
         let lines = phase.gather.depth.taps_count * phase.gather.height.taps_count * phased.slices;
         let taps = phase.gather.width.taps_count;
         // Taps that share pixels stay together.
-        let (loads, steps_a_load) =
+        let (loads, steps_per_load) =
             if comptime!(form.shares()) { (lines, taps) } else { (lines * taps, 1u32.runtime()) };
-        let loads_a_part = args.parts.div(loads + args.parts_count - 1);
-        let first = min(part * loads_a_part, loads);
-        let end = min(first + loads_a_part, loads);
-        (group, phase, first * steps_a_load, end * steps_a_load)
+        let loads_per_part = args.parts.div(loads + args.parts_count - 1);
+        let first = min(part * loads_per_part, loads);
+        let end = min(first + loads_per_part, loads);
+        (group, phase, first * steps_per_load, end * steps_per_load)
     } else {
-        let first = part * args.steps_a_part;
-        let end = max(first, min(first + args.steps_a_part, args.steps));
+        let first = part * args.steps_per_part;
+        let end = max(first, min(first + args.steps_per_part, args.steps));
         (group, only_phase(&args.gather), first, end)
     };
     let row = m * comptime!(form.tile.block_m) + share * comptime!(form.rows());

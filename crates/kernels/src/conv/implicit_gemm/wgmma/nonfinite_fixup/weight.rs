@@ -34,7 +34,7 @@ struct WeightArgs {
     taps: u32,
     /// The number of windows of all parts, and of one part.
     windows: u32,
-    windows_a_part: u32,
+    windows_per_part: u32,
     /// The memory steps to the next part, group, row and column.
     part_step: u32,
     group_step: u32,
@@ -57,7 +57,7 @@ pub(in super::super) fn launch(
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
     let steps = product.weights();
     let [_, height, width] = gather.axes.each_ref().map(|axis| axis.taps);
-    let steps_a_part = product.steps(walk).div_ceil(splits);
+    let steps_per_part = product.steps(walk).div_ceil(splits);
     let results = results(conv, pass);
     let units = CubeDim::new_1d(tile.block_n);
     // SAFETY: reads are inside the tensors by the arithmetic of `Gather`; cubes past the last flag, and results past
@@ -82,7 +82,7 @@ pub(in super::super) fn launch(
                 height as u32,
                 conv.filter().taps() as u32,
                 windows(conv) as u32,
-                (steps_a_part * product.line()) as u32,
+                (steps_per_part * product.line()) as u32,
                 results as u32,
                 steps.group as u32,
                 steps.column as u32,
@@ -123,8 +123,8 @@ fn weight(
         for i in 0..BAND {
             sums[i as usize] = 0.0f32;
         }
-        let first = part * args.windows_a_part;
-        for k in first..max(first, min(first + args.windows_a_part, args.windows)) {
+        let first = part * args.windows_per_part;
+        for k in first..max(first, min(first + args.windows_per_part, args.windows)) {
             let window = row_point(gather, k, form.gather);
             let read = read_at(gather, &window, &tap, form.gather);
             if read.inside {

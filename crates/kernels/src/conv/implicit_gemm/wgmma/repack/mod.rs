@@ -176,9 +176,7 @@ pub(super) fn flat(client: &Client, product: &Product, dtype: DType, w: &Handle)
             in_three(client, product, product.conv.output().elements(), w)
         }
         Pass::Weight => pad(client, product, dtype, w, product.conv.output().elements()),
-        _ if product.pads_filters => {
-            pad(client, product, dtype, w, product.conv.filter().elements())
-        }
+        _ if product.pads_filters => pad_chunks(client, product, dtype, w),
         _ => filters(client, product, dtype, w),
     }
 }
@@ -210,6 +208,32 @@ fn pad(client: &Client, product: &Product, dtype: DType, from: &Handle, elements
         column_step: inner as u32,
     };
     lines(client, product, dtype, buffer(from, elements), args, form)
+}
+
+/// Filters whose rows are whole chunks, with their rows padded.
+fn pad_chunks(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
+    let chunk = CHUNK_BYTES / product.size;
+    let [outer, middle, padded] = product.flat.dimensions;
+    let (rows, all) = (outer * middle, product.flat_elements() / chunk);
+    let chunks = product.conv.filter().elements() / chunk;
+    let repacked = client.empty(all * CHUNK_BYTES);
+    let units = CubeDim::new_1d(UNITS);
+    // SAFETY: a unit past the last chunk terminates; reads behind a row are moved to chunk 0.
+    unsafe {
+        pad_rows::launch_unchecked(
+            client,
+            cubecl::calculate_cube_count_elemwise(client, all, units),
+            units,
+            chunk,
+            buffer(w, chunks),
+            buffer(&repacked, all),
+            all as u32,
+            (padded / chunk) as u32,
+            (chunks / rows) as u32,
+            elem(dtype),
+        )
+    }
+    repacked
 }
 
 /// The filters of one tap as a matrix of the columns of a pass by its terms.
@@ -420,6 +444,25 @@ fn repack_image<S: Float, N: Size>(
         elements.insert(lane, select(inside, value, S::from_int(0)));
     }
     store_parts::<S, N>(repacked, elements, i, args.chunks, form);
+}
+
+#[cube(launch_unchecked)]
+fn pad_rows<S: Float, N: Size>(
+    w: &[Vector<S, N>],
+    repacked: &mut [Vector<S, N>],
+    chunks: u32,
+    padded: FastDivmod<u32>,
+    inner: u32,
+    #[define(S)] _stored: ElemType,
+) {
+    let i = ABSOLUTE_POS as u32;
+    if i >= chunks {
+        terminate!();
+    }
+    let (row, chunk) = padded.div_mod(i);
+    let there = chunk < inner;
+    let elements = w[select(there, row * inner + chunk, 0u32) as usize];
+    repacked[i as usize] = select(there, elements, Vector::new(S::from_int(0)));
 }
 
 /// How filters become lines along the terms.
