@@ -11,14 +11,14 @@ use crate::device::{Capabilities, Target};
 
 /// Whether [`cast`] converts from one type to another on a device: floats of up to 32 bits to each other, and integers of
 /// up to 16 bits to them. All of these numbers are exact in f32.
-pub fn casts(device: &Capabilities, from: DType, to: DType) -> bool {
+pub fn can_cast(device: &Capabilities, from: DType, to: DType) -> bool {
     let is_float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
     let is_narrow = !from.is_float() && from != DType::I32 && !device.packs(from);
     (is_float(from) || is_narrow) && is_float(to)
 }
 
 /// Converts `elements` of the type `from` in one buffer to the type `to` in another, where the device
-/// [can](casts).
+/// [can](can_cast).
 ///
 /// The launch is asynchronous.
 pub fn cast(

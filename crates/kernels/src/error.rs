@@ -311,7 +311,8 @@ fn lanes_refused(lanes: usize, neighbours: usize, widest: usize) -> String {
         0 => "lanes along the width are not possible for this problem; leave `along_width` as planned"
             .into(),
         _ => format!(
-            "{lanes} lanes were requested; use a power of two that divides {neighbours}, {widest} at most"
+            "{lanes} lanes were requested; use a power of two, at most {widest}, that divides the {neighbours} adjacent \
+             elements"
         ),
     }
 }
@@ -378,7 +379,7 @@ impl fmt::Display for Verdict {
         let (how, nanoseconds) = match *self {
             Self::Chosen { nanoseconds } => ("chosen", nanoseconds),
             Self::NotChosen { nanoseconds } => ("not chosen", nanoseconds),
-            Self::Overrides { nanoseconds } => ("asked for, or found by tuning", nanoseconds),
+            Self::Overrides { nanoseconds } => ("forced by the user or by tuning", nanoseconds),
             Self::DoesNotApply(reason) => return write!(f, "does not apply: {reason}"),
             Self::CannotRun(error) => return write!(f, "cannot run: {error}"),
         };

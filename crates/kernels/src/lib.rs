@@ -21,11 +21,11 @@ mod random;
 pub mod strided;
 mod transpose;
 
-pub use cast::{cast, casts};
+pub use cast::{can_cast, cast};
 pub use copy::copy;
 pub use cube::buffers::{BufferError, check_buffer};
 pub use device::{
-    Capabilities, Fragment, Fragments, Speeds, Target, has_keys, has_powers, supports,
+    Capabilities, Fragment, Fragments, Speeds, Target, can_rank, has_powers, supports,
 };
 pub use error::{NotApplicable, PlanError, Verdict};
 pub use pad::{pad, pad_gradient};

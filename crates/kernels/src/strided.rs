@@ -20,7 +20,7 @@ use crate::device::{Capabilities, Target};
 use crate::{packed, transpose};
 
 /// The number of elements from the first to the last in memory. Each axis has an extent and a stride in elements.
-pub fn reach(axes: &[[usize; 2]]) -> usize {
+pub fn span(axes: &[[usize; 2]]) -> usize {
     if axes.iter().any(|[extent, _]| *extent == 0) {
         return 0;
     }
@@ -64,7 +64,7 @@ pub fn copy(
         return Err(BufferError::TooMany { name: "the copy", elements, limit: LIMIT });
     }
     let (from, first) = aligned(target.device, dtype, from)?;
-    let read = if elements == 0 { 0 } else { reach(axes).saturating_add(first) };
+    let read = if elements == 0 { 0 } else { span(axes).saturating_add(first) };
     let given = |name, handle, elements| Given { name, handle, dtype, elements };
     let source = [given("the source", &from, read)];
     buffers::check(target.device, &source, &[given("the copy", to, elements)])?;
@@ -158,7 +158,7 @@ fn launch(
     let steps = axes.iter().skip(1).fold(first, |all, [_, stride]| all | stride);
     let Lanes { read, written } = Lanes::new(device, dtype, inner, steps);
     let elements: usize = axes.iter().map(|[extent, _]| extent).product();
-    let (vectors, source) = (elements / written, (first + reach(axes)) / read);
+    let (vectors, source) = (elements / written, (first + span(axes)) / read);
     let in_vectors = |(nth, [extent, stride]): (usize, &[usize; 2])| match nth {
         0 => [(extent / written) as u32, *stride as u32],
         _ => [*extent as u32, (stride / read) as u32],
@@ -363,11 +363,11 @@ mod tests {
     }
 
     #[test]
-    fn the_reach_is_up_to_the_last_element() {
-        assert_eq!(reach(&dense(&[2, 3, 5])), 30);
-        assert_eq!(reach(&[[4, 20], [10, 1]]), 70);
-        assert_eq!((reach(&[]), reach(&[[9, 0]]), reach(&[[0, 4], [3, 1]])), (1, 1, 0));
-        assert_eq!(reach(&[[3, usize::MAX], [2, 5]]), usize::MAX);
+    fn the_span_is_up_to_the_last_element() {
+        assert_eq!(span(&dense(&[2, 3, 5])), 30);
+        assert_eq!(span(&[[4, 20], [10, 1]]), 70);
+        assert_eq!((span(&[]), span(&[[9, 0]]), span(&[[0, 4], [3, 1]])), (1, 1, 0));
+        assert_eq!(span(&[[3, usize::MAX], [2, 5]]), usize::MAX);
     }
 
     /// A channels-first tensor that is read as channels-last is a transpose, and a part of one is not.

@@ -207,7 +207,7 @@ impl Tensor {
         require_own(device, dtype, &handle)?;
         let axes: Vec<[usize; 2]> =
             dims.iter().zip(strides).map(|(dim, stride)| [*dim, *stride]).collect();
-        let needed = windowpane_kernels::strided::reach(&axes);
+        let needed = windowpane_kernels::strided::span(&axes);
         // The handle's own size wraps around if its offsets are past its end.
         let cut = handle.offset_start.unwrap_or(0).saturating_add(handle.offset_end.unwrap_or(0));
         let found = handle.size().saturating_sub(cut) / dtype.size() as u64;
@@ -630,7 +630,7 @@ impl Tensor {
         let work = format!("a conversion to {dtype}");
         #[cfg(feature = "kernels")]
         if let (Some((_, source)), Some(target)) = (self.memory(), self.device.target())
-            && windowpane_kernels::casts(target.device, self.dtype, dtype)
+            && windowpane_kernels::can_cast(target.device, self.dtype, dtype)
         {
             let handle = memory(&self.device, target, dtype, self.len())?;
             windowpane_kernels::cast(target, [self.dtype, dtype], source, &handle, self.len())

@@ -88,11 +88,11 @@ fn a_plan_of_a_convolution_says_why() {
         let others = out.matches("not chosen: estimated ").count();
         assert!(others > 0, "{device}: {out}");
         assert_eq!(out.matches("chosen: estimated ").count(), 1 + others, "{device}: {out}");
-        let other = if backend == "cpu" { "it is for GPUs" } else { "it is for processors" };
+        let other = if backend == "cpu" { "it is for GPUs" } else { "it is for CPUs" };
         assert!(out.contains(&format!("does not apply: {other}")), "{device}: {out}");
         let forced = run_with(&[&plan[..], &["--algorithm", "direct"]].concat(), &on);
         let forced = forced.succeeded().out;
-        let asked = "asked for, or found by tuning: estimated ";
+        let asked = "forced by the user or by tuning: estimated ";
         assert!(forced.contains(asked), "{device}: {forced}");
         assert!(!run_with(&plan[..plan.len() - 1], &on).succeeded().out.contains("chosen"));
     }

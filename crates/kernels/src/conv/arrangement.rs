@@ -1,4 +1,4 @@
-//! Computes a problem in another form than its tensors have: rearranges them before and after the kernel, in the same
+//! Computes a problem in another arrangement than its tensors have: rearranges them before and after the kernel, in the same
 //! call.
 //!
 //! * In another layout: a kernel that only reads channels-last tensors can then also compute channels-first ones. Where the
@@ -19,7 +19,7 @@ use crate::{strided, transpose};
 /// The time of a transpose relative to that of a plain copy.
 const TRANSPOSE: f64 = 1.7;
 
-/// The form in which a kernel computes a problem.
+/// The arrangement in which a kernel computes a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arrangement {
     /// The layout of the tensors. Those in another layout are transposed in the same call.
@@ -36,7 +36,7 @@ impl fmt::Display for Arrangement {
 }
 
 impl Arrangement {
-    /// The form that the tensors have.
+    /// The arrangement that the tensors have.
     pub(super) fn own(conv: &Convolution) -> Self {
         Self { layout: conv.layout(), sampled: false }
     }
@@ -53,7 +53,7 @@ impl Arrangement {
         })
     }
 
-    /// The problem in this form; none if it does not skip pixels that this form removes.
+    /// The problem in this arrangement; none if it does not skip pixels that this arrangement removes.
     ///
     /// A weight gradient whose taps are contiguous gets contiguous channels instead, because it is computed from
     /// channels-last pixels. Filters that are read keep their layout.
@@ -93,7 +93,7 @@ pub(super) struct Rearrangement {
     pass: Pass,
 }
 
-/// The tensors of a launch in the kernel's form.
+/// The tensors of a launch in the kernel's arrangement.
 pub(super) struct Rearranged {
     pub(super) factors: [Handle; 2],
     pub(super) residual: Option<Handle>,
@@ -101,7 +101,7 @@ pub(super) struct Rearranged {
 }
 
 impl Rearrangement {
-    /// What leads from the form of a problem's tensors to that of a kernel, which the problem has.
+    /// What leads from the arrangement of a problem's tensors to that of a kernel, which the problem has.
     pub(super) fn new(conv: &Convolution, arrangement: Arrangement, pass: Pass) -> Self {
         let sampling = arrangement.sampled.then(|| conv.sampled()).flatten();
         let read = sampling.as_ref().unwrap_or(conv);
@@ -156,14 +156,16 @@ impl Rearrangement {
 
     /// The estimated seconds of the rearrangement, before or after another launch.
     pub(super) fn seconds(&self, dtype: DType, device: &Capabilities) -> f64 {
-        let transpose =
-            |bytes: usize| device.waiting() + TRANSPOSE * device.moving(2.0 * bytes as f64);
+        let transpose = |bytes: usize| {
+            device.next_launch_seconds() + TRANSPOSE * device.copy_seconds(2.0 * bytes as f64)
+        };
         let transposes: f64 = self.each(dtype).map(transpose).sum();
         let [read, written] = self.samplings();
         let read = read.map(|sampling| sampling.read() + sampling.elements());
         let written = written.map(|sampling| sampling.written() + sampling.elements());
-        let sample =
-            |elements: usize| device.waiting() + device.moving((elements * dtype.size()) as f64);
+        let sample = |elements: usize| {
+            device.next_launch_seconds() + device.copy_seconds((elements * dtype.size()) as f64)
+        };
         transposes + [read, written].into_iter().flatten().map(sample).sum::<f64>()
     }
 
@@ -200,7 +202,7 @@ impl Rearrangement {
         }
     }
 
-    /// Rearranges the kernel's result to the caller's form.
+    /// Rearranges the kernel's result to the caller's arrangement.
     pub(super) fn after(&self, target: Target<'_>, dtype: DType, written: &Handle, out: &Handle) {
         let (_, result) = self.transposes();
         let [_, sampling] = self.samplings();

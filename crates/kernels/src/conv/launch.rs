@@ -169,7 +169,7 @@ pub fn launch(
 fn compute(plan: &Plan, arguments: &Arguments<'_>) -> Result<(), PlanError> {
     let Arguments { client, task, .. } = *arguments;
     let Task { conv, request: Request { pass, dtype, .. }, device } = task;
-    if !plan.cuts() {
+    if !plan.stores_partial_sums() {
         return plan.launch(arguments);
     }
     let elements = plan.splits * results(conv, pass);

@@ -84,7 +84,7 @@ pub struct Target<'a> {
     pub device: &'a Capabilities,
 }
 
-/// The piece of a matrix product that matrix units multiply in one instruction.
+/// The extents of one matrix-unit operation, `m × n × k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fragment {
     /// The number of rows.
@@ -260,7 +260,7 @@ pub fn supports(client: &Client, dtype: DType) -> bool {
 }
 
 /// Whether a device has integers of 64 bits, in which f64 is compared for ranks and modes, or the type does not need them.
-pub fn has_keys(client: &Client, dtype: DType) -> bool {
+pub fn can_rank(client: &Client, dtype: DType) -> bool {
     dtype != DType::F64 || client.features().supports_type(ElemType::Int(IntKind::I64))
 }
 

@@ -105,19 +105,19 @@ impl Capabilities {
     }
 
     /// The seconds in which a plain copy reads and writes this many bytes together.
-    pub(crate) fn moving(&self, bytes: f64) -> f64 {
+    pub(crate) fn copy_seconds(&self, bytes: f64) -> f64 {
         let missed = self.missed(bytes);
         let Speeds { memory, cache, .. } = self.speeds;
         bytes * (missed / memory as f64 + (1.0 - missed) / cache as f64)
     }
 
     /// The seconds of this many launches that wait for one another, without their work.
-    pub(crate) fn launching(&self, launches: usize) -> f64 {
-        self.speeds.launch as f64 * 1e-9 + self.waiting() * (launches as f64 - 1.0)
+    pub(crate) fn launch_seconds(&self, launches: usize) -> f64 {
+        self.speeds.launch as f64 * 1e-9 + self.next_launch_seconds() * (launches as f64 - 1.0)
     }
 
     /// The seconds of one more launch, without its work.
-    pub(crate) fn waiting(&self) -> f64 {
+    pub(crate) fn next_launch_seconds(&self) -> f64 {
         WAITING * self.speeds.launch as f64 * 1e-9
     }
 }

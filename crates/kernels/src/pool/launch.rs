@@ -10,7 +10,7 @@ use super::problem::{Gradient, Output, Problem, Reduction};
 use super::select::Plan;
 use super::unpool;
 use crate::cube::buffers::{Given, check};
-use crate::device::{Target, has_keys, has_powers};
+use crate::device::{Target, can_rank, has_powers};
 use crate::error::{PlanError, ensure};
 use crate::packed;
 
@@ -239,7 +239,7 @@ fn check_powers(client: &Client, reduction: Reduction, dtype: DType) -> Result<(
 /// Refuses a rank or a mode of numbers that the device cannot compare as integers.
 fn check_keys(client: &Client, reduction: Reduction, dtype: DType) -> Result<(), PlanError> {
     match reduction {
-        Reduction::Rank(_) | Reduction::Mode if !has_keys(client, dtype) => {
+        Reduction::Rank(_) | Reduction::Mode if !can_rank(client, dtype) => {
             Err(PlanError::NoRanks { dtype })
         }
         _ => Ok(()),

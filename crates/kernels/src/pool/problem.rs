@@ -20,7 +20,7 @@ pub enum Reduction {
     Norm(Exponent),
     /// The number that a given number of others precede, such as the median. It has no gradient.
     Rank(Rank),
-    /// The most frequent number, and of several the least. It has no gradient.
+    /// The most frequent number, or the smallest of those that are equally frequent. It has no gradient.
     Mode,
     /// One of the numbers, drawn with a probability proportional to it; a negative number counts as 0.
     Drawn {
@@ -278,7 +278,7 @@ pub(super) fn pixel_channels(pooling: &Pooling) -> usize {
     }
 }
 
-/// The outermost axis that has a window; if none has, the last axis.
+/// The outermost axis that has a window; if none has, the outermost axis of the problem.
 pub(super) fn outermost(pooling: &Pooling) -> usize {
     let axes = pooling.grid().axes();
     axes.iter().position(|axis| axis.kernel() > 1).unwrap_or(AXES - pooling.grid().rank())

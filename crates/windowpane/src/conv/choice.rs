@@ -130,7 +130,7 @@ fn choose_kernel(
     match cut(plan) {
         // Another kernel may be able to split sums that the first cannot.
         Err(refused) if is_free(conv) => {
-            let others = kernels::Plan::beginnings(problem, request, capabilities);
+            let others = kernels::Plan::starting_points(problem, request, capabilities);
             others.into_iter().find_map(|plan| cut(plan).ok()).ok_or(refused)
         }
         plan => plan,

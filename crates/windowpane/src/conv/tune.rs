@@ -34,7 +34,7 @@ pub(super) fn tune(plan: &ConvPlan, most: usize) -> Result<ConvPlan> {
     }
     let mut search = Search::new(plan, most)?;
     search.measure(own)?;
-    for other in Plan::beginnings(problem, request, capabilities) {
+    for other in Plan::starting_points(problem, request, capabilities) {
         search.try_plan(other);
     }
     loop {

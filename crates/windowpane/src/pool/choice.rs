@@ -81,7 +81,7 @@ fn choose_kernel(
     dtype: DType,
     pooling: &Pooling,
 ) -> Result<windowpane_kernels::pool::Plan> {
-    use windowpane_kernels::{PlanError, has_keys, has_powers, pool};
+    use windowpane_kernels::{PlanError, can_rank, has_powers, pool};
     let problem = operator.problem(pooling, dtype);
     let named = match options.algorithm {
         None => None,
@@ -94,7 +94,7 @@ fn choose_kernel(
         (Operator::Norm(p) | Operator::NormBackward(p), _) if !has_powers(client, p, dtype) => {
             Err(PlanError::NoPowers { dtype })
         }
-        (Operator::Rank(_) | Operator::Mode, _) if !has_keys(client, dtype) => {
+        (Operator::Rank(_) | Operator::Mode, _) if !can_rank(client, dtype) => {
             Err(PlanError::NoRanks { dtype })
         }
         (_, Some((kernel, algorithm))) => match pool::Plan::with(kernel, problem, capabilities) {

@@ -16,7 +16,7 @@ pub(super) fn bias<S: Float, A: Float, O: Float>(
     sums: u32,
     splits: u32,
     rows: u32,
-    rows_a_part: u32,
+    rows_per_part: u32,
     #[comptime] contiguous: bool,
     #[comptime] bf16: bool,
     #[define(S)] _read: ElemType,
@@ -28,8 +28,8 @@ pub(super) fn bias<S: Float, A: Float, O: Float>(
         terminate!();
     }
     let part = i / sums;
-    let first = part * rows_a_part;
-    let end = min(first + rows_a_part, rows);
+    let first = part * rows_per_part;
+    let end = min(first + rows_per_part, rows);
     let mut sum = A::from_int(0);
     for r in first..end {
         let mut at = row(tensor, r);

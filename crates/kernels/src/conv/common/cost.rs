@@ -26,5 +26,5 @@ pub(in crate::conv) fn bytes(conv: &Convolution, Request { pass, dtype, .. }: Re
 
 /// The seconds in which a kernel moves this many bytes, if nothing else takes longer.
 pub(in crate::conv) fn moving(bytes: f64, device: &Capabilities) -> f64 {
-    COPIES * device.moving(bytes)
+    COPIES * device.copy_seconds(bytes)
 }

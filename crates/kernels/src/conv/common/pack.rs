@@ -132,7 +132,7 @@ struct PackArgs {
     /// The contiguous columns, those that belong to one group, the number of groups they come from, and the
     /// columns including padding.
     columns: u32,
-    columns_a_group: FastDivmod<u32>,
+    columns_per_group: FastDivmod<u32>,
     beside: u32,
     columns_whole: FastDivmod<u32>,
     /// The number of terms per tap, of taps, and of taps along the width and the height.
@@ -168,7 +168,7 @@ fn pack_weights<S: Float, A: Float>(
     let (tap, tw) = args.width.div_mod(tap);
     let (td, th) = args.height.div_mod(tap);
     let there = column < args.columns;
-    let (further, column) = args.columns_a_group.div_mod(select(there, column, 0u32));
+    let (further, column) = args.columns_per_group.div_mod(select(there, column, 0u32));
     let at = column * args.column_step
         + term * args.inner_step
         + (group * args.beside + further) * args.group_step

@@ -59,7 +59,7 @@ pub(in crate::conv) fn seconds(
         return 0.0;
     }
     let bytes = splits * accumulator(dtype).size() + dtype.size();
-    device.waiting() + device.moving((bytes * results(conv, pass)) as f64)
+    device.next_launch_seconds() + device.copy_seconds((bytes * results(conv, pass)) as f64)
 }
 
 /// Adds the parts of each sum, `[splits, results]`, and applies the epilogue.

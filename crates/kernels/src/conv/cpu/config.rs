@@ -73,7 +73,7 @@ impl fmt::Display for Config {
 /// Whether the kernel can compute a problem on a device.
 pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
     let Task { conv, request, device } = task;
-    require(device.cores.is_some(), "it is for processors")?;
+    require(device.cores.is_some(), "it is for CPUs")?;
     require(request.precision == Precision::Strict, "it does not round to tf32")?;
     match request.pass {
         Pass::Forward | Pass::Data => {
@@ -85,7 +85,7 @@ pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
             require(has_few_phases(conv, request.pass), "strides make too many phases")
         }
         Pass::Weight => Ok(()),
-        Pass::Bias => Err(NotApplicable("the gradient of the bias has no products")),
+        Pass::Bias => Err(NotApplicable("a bias gradient has no products")),
     }
 }
 

@@ -18,6 +18,6 @@ pub(super) fn seconds(config: Config, task: Task<'_>) -> f64 {
     let products = multiplications(conv) as f64 * padded * lanes;
     let multiplying = products / (REACHED * device.speeds.vector as f64);
     let packing = if request.pass == Pass::Weight { 0 } else { 1 };
-    let moving = device.moving(cost::bytes(conv, request));
-    device.launching(1 + packing) + multiplying.max(moving)
+    let moving = device.copy_seconds(cost::bytes(conv, request));
+    device.launch_seconds(1 + packing) + multiplying.max(moving)
 }

@@ -61,14 +61,14 @@ pub(super) fn seconds(config: Config, task: Task<'_>) -> f64 {
         waiting += LATENCY * pixels * waves.max(1.0);
         launches += 1;
     }
-    with_tensors(instructions, waiting, task) + device.launching(launches)
+    with_tensors(instructions, waiting, task) + device.launch_seconds(launches)
 }
 
 /// The seconds of these instructions, or of these cycles of waiting, and of moving the tensors.
 pub(super) fn with_tensors(instructions: f64, waiting: f64, task: Task<'_>) -> f64 {
     let Task { conv, request, device } = task;
     let multiplying = instructions / device.speeds.vector as f64;
-    let exposed = EXPOSED * device.moving(cost::bytes(conv, request));
+    let exposed = EXPOSED * device.copy_seconds(cost::bytes(conv, request));
     // The units of a processor do not wait for one another.
     let cycles = if device.cores.is_some() { 0.0 } else { waiting };
     multiplying.max(cycles / device.clock()) + cost::START / device.clock() + exposed

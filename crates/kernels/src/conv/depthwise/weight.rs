@@ -122,7 +122,7 @@ pub(super) fn seconds(task: Task<'_>, config: Config, splits: usize) -> f64 {
     let (busy, rounds) = (BUSIEST * products, (each / CUBES_EACH as f64).ceil());
     let runs = blocks.runs.div_ceil(splits).div_ceil(blocks.strips) as f64;
     let busiest = runs * (each * busy).max(rounds * (busy + WAIT));
-    device.launching(1) + with_tensors(PRODUCT * all, 0.0, task) + busiest / device.clock()
+    device.launch_seconds(1) + with_tensors(PRODUCT * all, 0.0, task) + busiest / device.clock()
 }
 
 /// The compile-time options of the kernel.
@@ -165,7 +165,7 @@ struct WeightArgs {
     width: u32,
     lines: FastDivmod<u32>,
     runs: u32,
-    runs_a_part: u32,
+    runs_per_part: u32,
     /// The memory steps between channels and between parts of the gradient.
     channel_step: u32,
     part_step: u32,
@@ -262,8 +262,8 @@ fn depthwise_weight<S: Float, A: Float, R: Float, N: Size>(
     let vector = min(first_vector + across, block.vectors - 1);
 
     let sums = zeros::<A, N>(form.taps());
-    let first = part * block.runs_a_part;
-    let end = min(first + block.runs_a_part, block.runs);
+    let first = part * block.runs_per_part;
+    let end = min(first + block.runs_per_part, block.runs);
     // Units past the last strip have no runs.
     let mut run = select(strip < block.strips, first + strip, end);
     while run < end {

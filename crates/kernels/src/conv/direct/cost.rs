@@ -48,5 +48,5 @@ pub(super) fn seconds(task: Task<'_>, splits: usize) -> f64 {
     let turns = device.cores.map_or(1.0, |cores| (elements / f64::from(cores)).max(1.0));
     let cycles = (elements * instructions / units).max(turns * LATENCY * (taps + terms));
     let moving = cost::moving(cost::bytes(conv, request), device);
-    device.launching(1) + moving.max(cycles / device.clock())
+    device.launch_seconds(1) + moving.max(cycles / device.clock())
 }

@@ -22,9 +22,9 @@ pub(super) struct Problem {
     pub(super) width: AxisArgs,
     /// The channels and the filters of one group.
     pub(super) channels: FastDivmod<u32>,
-    pub(super) channels_a_group: u32,
+    pub(super) channels_per_group: u32,
     pub(super) filters: FastDivmod<u32>,
-    pub(super) filters_a_group: u32,
+    pub(super) filters_per_group: u32,
     /// The elements of a part, the windows of a part, and all windows.
     pub(super) part: FastDivmod<u32>,
     pub(super) part_windows: u32,
@@ -64,7 +64,7 @@ pub(super) fn forward<S: Float, A: Float>(
     let filter = at.channel;
     let group = problem.filters.div(filter);
     let x_first = at.sample * problem.x.sample_step
-        + group * problem.channels_a_group * problem.x.channel_step;
+        + group * problem.channels_per_group * problem.x.channel_step;
     let w_first = filter * problem.w.sample_step;
     let depth = taps_of(&problem.depth, at.depth, form.axes[0]);
     let height = taps_of(&problem.height, at.height, form.axes[1]);
@@ -81,7 +81,7 @@ pub(super) fn forward<S: Float, A: Float>(
                     + coordinate(&problem.width, &width, tw, form.axes[2]) as u32
                         * problem.x.width_step;
                 let tap = tap_offset(&problem.w, td, th, tw);
-                for c in 0..problem.channels_a_group {
+                for c in 0..problem.channels_per_group {
                     let x = x[(x_first + pixel + c * problem.x.channel_step) as usize];
                     let w = w[(w_first + tap + c * problem.w.channel_step) as usize];
                     sum = fma(A::cast_from(x), A::cast_from(w), sum);
@@ -115,7 +115,7 @@ pub(super) fn data<S: Float, A: Float>(
     }
     let at = place(&problem.x, i, form.order);
     let (group, channel) = problem.channels.div_mod(at.channel);
-    let filter = group * problem.filters_a_group;
+    let filter = group * problem.filters_per_group;
     let y_first = at.sample * problem.y.sample_step + filter * problem.y.channel_step;
     let w_first = filter * problem.w.sample_step + channel * problem.w.channel_step;
 
@@ -131,7 +131,7 @@ pub(super) fn data<S: Float, A: Float>(
                         + oh as u32 * problem.y.height_step
                         + ow as u32 * problem.y.width_step;
                     let tap = tap_offset(&problem.w, td, th, tw);
-                    for f in 0..problem.filters_a_group {
+                    for f in 0..problem.filters_per_group {
                         let dy = dy[(y_first + window + f * problem.y.channel_step) as usize];
                         let w = w[(w_first + tap + f * problem.w.sample_step) as usize];
                         sum = fma(A::cast_from(dy), A::cast_from(w), sum);
@@ -171,7 +171,7 @@ pub(super) fn weight<S: Float, A: Float, O: Float>(
     let (part, element) = problem.part.div_mod(i);
     let at = place(&problem.w, element, form.order);
     let group = problem.filters.div(at.sample);
-    let channel = group * problem.channels_a_group + at.channel;
+    let channel = group * problem.channels_per_group + at.channel;
 
     let first = part * problem.part_windows;
     let end = min(first + problem.part_windows, problem.windows);

@@ -65,13 +65,13 @@ pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
     require(request.precision == Precision::Strict, "it does not round to tf32")?;
     require(
         matches!(request.pass, Pass::Forward | Pass::Data),
-        "it computes the forward pass and the gradient of the data",
+        "it computes only the forward pass and the data gradient",
     )?;
     require(conv.groups() > 1, "there is one group")?;
     require(conv.layout() == Layout::ChannelsLast, "channels are not last")?;
     require(
         few(inner(conv, request.pass)) && few(columns(conv, request.pass)),
-        "groups have too many channels or filters, or no multiple of 4",
+        "channels and filters per group must be multiples of 4, and few",
     )?;
     require(
         widest_load(request.dtype, device) == LANES,

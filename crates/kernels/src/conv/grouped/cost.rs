@@ -31,5 +31,5 @@ pub(super) fn seconds(config: Config, task: Task<'_>) -> f64 {
     }
     let units = device.multiprocessor_count() as f64 * device.units_per_cycle();
     let moving = cost::moving(cost::bytes(conv, request), device);
-    device.launching(launches) + moving.max(instructions / (units * device.clock()))
+    device.launch_seconds(launches) + moving.max(instructions / (units * device.clock()))
 }

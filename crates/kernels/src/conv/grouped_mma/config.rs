@@ -148,7 +148,7 @@ pub(super) fn supports(conv: &Convolution, pass: Pass, dtype: DType) -> Result<(
     require(dtype.size() == 2, "elements are not of 16 bits")?;
     require(
         matches!(pass, Pass::Forward | Pass::Data),
-        "it computes the forward pass and the gradient of the data",
+        "it computes only the forward pass and the data gradient",
     )?;
     require(conv.layout() == Layout::ChannelsLast, "channels are not last")?;
     require(conv.grid().rank() == 2, "it is for two axes")?;
@@ -157,7 +157,7 @@ pub(super) fn supports(conv: &Convolution, pass: Pass, dtype: DType) -> Result<(
         inner == columns
             && chunk.is_multiple_of(inner)
             && conv.input().channels().is_multiple_of(chunk),
-        "groups have not 1, 2, 4 or 8 channels and as many filters, or channels are no multiple of 8",
+        "a group must have 1, 2, 4 or 8 channels and as many filters, and the channels must be a multiple of 8",
     )?;
     require(phases(conv, pass) == [1; AXES], "strides make several phases")?;
     require(

@@ -32,5 +32,5 @@ pub(super) fn seconds(config: Config, task: Task<'_>) -> f64 {
         let share = most * multiprocessors as f64 / cubes.max(1) as f64;
         staging += STAGED * share * bytes / device.speeds.cache as f64;
     }
-    device.launching(1) + cost::moving(bytes, device).max(cycles / device.clock() + staging)
+    device.launch_seconds(1) + cost::moving(bytes, device).max(cycles / device.clock() + staging)
 }

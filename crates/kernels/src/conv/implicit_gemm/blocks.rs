@@ -39,7 +39,7 @@ pub(in crate::conv) struct Side {
 
 impl Side {
     /// The number of lines per load: 1 where neighbours are terms.
-    pub(in crate::conv) fn lines_a_load(self) -> u32 {
+    pub(in crate::conv) fn lines_per_load(self) -> u32 {
         if self.along_terms { 1 } else { self.lanes }
     }
 }
@@ -135,7 +135,7 @@ pub(in crate::conv) struct LoadTimes {
 pub(in crate::conv) struct BlockArgs {
     pub(in crate::conv) rows: u32,
     pub(in crate::conv) terms: u32,
-    pub(in crate::conv) terms_a_part: u32,
+    pub(in crate::conv) terms_per_part: u32,
     pub(in crate::conv) parts: FastDivmod<u32>,
     /// The number of results of a part.
     pub(in crate::conv) part_step: u32,
@@ -196,7 +196,7 @@ pub(in crate::conv) fn launch_of(
         block: BlockArgsLaunch {
             rows: rows as u32,
             terms: terms as u32,
-            terms_a_part: part as u32,
+            terms_per_part: part as u32,
             parts: splits as u32,
             part_step: results(conv, pass) as u32,
             b_column: b[0] as u32,
@@ -236,7 +236,7 @@ pub(in crate::conv) fn work_of(
 ) -> CubeWork {
     let cube = CUBE_POS_Y * CUBE_COUNT_X + CUBE_POS_X;
     let (group, part) = block.parts.div_mod(CUBE_POS_Z);
-    let (phase, row_block, terms, terms_a_part) = if comptime!(product.phased) {
+    let (phase, row_block, terms, terms_per_part) = if comptime!(product.phased) {
         let phased = block.phased.as_ref().unwrap();
         let (nth, row_block) = phased.blocks.div_mod(cube / CUBE_COUNT_Y);
         let phase = phase(gather, &phased.phases, nth, product.gather);
@@ -247,10 +247,10 @@ pub(in crate::conv) fn work_of(
         let blocks = (part + comptime!(tile.block_k - 1)) / comptime!(tile.block_k);
         (phase, row_block, terms, blocks * comptime!(tile.block_k))
     } else {
-        (only_phase(gather), cube / CUBE_COUNT_Y, block.terms, block.terms_a_part)
+        (only_phase(gather), cube / CUBE_COUNT_Y, block.terms, block.terms_per_part)
     };
-    let first_term = part * terms_a_part;
-    let end_term = min(first_term + terms_a_part, terms);
+    let first_term = part * terms_per_part;
+    let end_term = min(first_term + terms_per_part, terms);
     let blocks = if end_term > first_term {
         (end_term - first_term + comptime!(tile.block_k - 1)) / comptime!(tile.block_k)
     } else {
@@ -305,7 +305,7 @@ pub(in crate::conv) fn loaded_row(
     #[comptime] product: Product,
 ) -> Point {
     // A load is either entirely before the end or entirely past it.
-    let last = block.rows - comptime!(product.a.lines_a_load());
+    let last = block.rows - comptime!(product.a.lines_per_load());
     let point = point_of_row(work, min(work.first_row + row, last), product);
     let point = with_offset(&work.phase.gather, &point, product.gather);
     Point {
@@ -374,7 +374,7 @@ pub(in crate::conv) fn load_b<S: Float, N: Size>(
     term: &Term,
     #[comptime] product: Product,
 ) -> Vector<S, N> {
-    let last = work.phase.gather.columns - comptime!(product.b.lines_a_load());
+    let last = work.phase.gather.columns - comptime!(product.b.lines_per_load());
     let column = min(work.first_column + column, last);
     let at = term.point.other + work.group * block.b_group + column * block.b_column;
     let at = at / comptime!(product.b.lanes);

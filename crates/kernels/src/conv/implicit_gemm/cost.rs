@@ -96,5 +96,5 @@ pub(in crate::conv) fn seconds(
     let shortest = mainloop.step + mainloop.miss * device.missed(sizes.bytes);
     let waiting = waves * (steps * step.max(shortest) + store + cost::START);
     let moving = cost::moving(sizes.bytes, device);
-    device.launching(1) + moving.max(busy.max(waiting) / device.clock())
+    device.launch_seconds(1) + moving.max(busy.max(waiting) / device.clock())
 }

@@ -16,7 +16,7 @@ pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
     let Task { conv, request, device } = task;
     // On a processor, barriers cost more than shared blocks save.
     require(device.cores.is_none(), "it is for GPUs")?;
-    require(request.pass != Pass::Bias, "the gradient of the bias has no products")?;
+    require(request.pass != Pass::Bias, "a bias gradient has no products")?;
     let (_, phases) = Gather::largest(conv, request.pass);
     require(phases.is_none_or(|phases| phases.fits()), "strides make too many phases")?;
     require(

@@ -34,24 +34,24 @@ impl Staging {
     }
 
     fn piece_lines(&self, factor: Factor) -> u32 {
-        self.piece_lines.unwrap_or(self.product.side(factor).lines_a_load())
+        self.piece_lines.unwrap_or(self.product.side(factor).lines_per_load())
     }
 
     /// The number of terms of each line that a load reads.
-    pub(in crate::conv) fn terms_a_load(&self, factor: Factor) -> u32 {
+    pub(in crate::conv) fn terms_per_load(&self, factor: Factor) -> u32 {
         let side = self.product.side(factor);
         if side.along_terms { side.lanes } else { 1 }
     }
 
     /// The loads of a piece.
     pub(in crate::conv) fn loads(&self, factor: Factor) -> u32 {
-        self.piece_lines(factor) / self.product.side(factor).lines_a_load()
+        self.piece_lines(factor) / self.product.side(factor).lines_per_load()
     }
 
     /// The pieces of a block.
     fn pieces(&self, factor: Factor) -> u32 {
         self.lines(factor) / self.piece_lines(factor)
-            * (self.tile.block_k / self.terms_a_load(factor))
+            * (self.tile.block_k / self.terms_per_load(factor))
     }
 
     /// The most pieces per unit and block.
@@ -79,7 +79,7 @@ pub(in crate::conv) fn piece(
     let piece = UNIT_POS + comptime!(slot * staging.units) - first;
     let lines = comptime!(staging.piece_lines(factor));
     if comptime!(staging.product.side(factor).along_terms) {
-        let terms = comptime!(staging.terms_a_load(factor));
+        let terms = comptime!(staging.terms_per_load(factor));
         let loads = comptime!(staging.tile.block_k / terms);
         let (line, term) = (piece / loads * lines, piece % loads * terms);
         match comptime!(staging.spread) {
@@ -124,7 +124,7 @@ impl<S: Float, NA: Size, NB: Size> Loaded<S, NA, NB> {
         #[comptime] staging: Staging,
     ) -> Loaded<S, NA, NB> {
         let mut rows = Sequence::<Point>::new();
-        let step = comptime!(staging.product.a.lines_a_load());
+        let step = comptime!(staging.product.a.lines_per_load());
         #[unroll]
         for slot in 0..staging.slots(Factor::A) {
             let (row, _) = piece(slot, Factor::A, staging);
@@ -164,7 +164,7 @@ impl<S: Float, NA: Size, NB: Size> Loaded<S, NA, NB> {
             }
         }
         let loads = comptime!(staging.loads(Factor::B));
-        let step = comptime!(staging.product.b.lines_a_load());
+        let step = comptime!(staging.product.b.lines_per_load());
         #[unroll]
         for slot in 0..staging.slots(Factor::B) {
             if has_work(slot, Factor::B, staging) {

@@ -80,7 +80,7 @@ impl Algorithm {
     pub(super) fn applies(self, task: Task<'_>) -> Result<(), NotApplicable> {
         // The bias gradient is a sum without products; it has a kernel of its own.
         if task.request.pass == Pass::Bias && self != Self::Direct {
-            return Err(NotApplicable("the gradient of the bias has no products"));
+            return Err(NotApplicable("a bias gradient has no products"));
         }
         match self {
             Self::Cpu => cpu::config::applies(task),

@@ -32,7 +32,7 @@ pub use explain::explain;
 pub struct PlanOptions {
     /// The kernel.
     pub algorithm: Option<Algorithm>,
-    /// The form that the kernel computes in.
+    /// The arrangement that the kernel computes in.
     pub arrangement: Option<Arrangement>,
     /// Numbers of its tile.
     pub tile: TileOverrides,
@@ -46,7 +46,7 @@ pub struct PlanOptions {
 pub struct Plan {
     /// The kernel and its configuration.
     pub config: Config,
-    /// The form that the kernel computes in. Tensors in another form are rearranged in the same call.
+    /// The arrangement that the kernel computes in. Tensors in another one are rearranged in the same call.
     pub arrangement: Arrangement,
     /// The units of a cube.
     pub units: u32,
@@ -100,12 +100,12 @@ impl Plan {
         kernel + parts + rearrangement.seconds(request.dtype, device)
     }
 
-    /// The problem in the form that the kernel computes in; none if the plan is of another problem.
+    /// The problem in the arrangement that the kernel computes in; none if the plan is of another problem.
     fn read(&self, conv: &Convolution, pass: Pass) -> Option<Convolution> {
         self.arrangement.of(conv, pass)
     }
 
-    /// The plan for a kernel that can compute the problem in this form.
+    /// The plan for a kernel that can compute the problem in this arrangement.
     fn of(
         algorithm: Algorithm,
         arrangement: Arrangement,
@@ -187,7 +187,7 @@ impl Plan {
 
     /// The bytes of the kernel's own scratch memory, and of the partial sums.
     fn kernels_workspace(&self, conv: &Convolution, request: Request) -> usize {
-        let parts = match self.cuts() {
+        let parts = match self.stores_partial_sums() {
             false => 0,
             true => self.splits.saturating_mul(results(conv, request.pass)),
         };
@@ -203,13 +203,13 @@ impl Plan {
     }
 
     /// Whether the kernel stores partial sums, which another launch adds.
-    pub(super) fn cuts(&self) -> bool {
+    pub(super) fn stores_partial_sums(&self) -> bool {
         self.splits > 1
     }
 
     /// The type in which a kernel stores its sums.
     pub(super) fn stored(&self, dtype: DType) -> DType {
-        if self.cuts() { accumulator(dtype) } else { dtype }
+        if self.stores_partial_sums() { accumulator(dtype) } else { dtype }
     }
 
     /// Launches the kernel on tensors that have been checked.
@@ -232,7 +232,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The kernels that can compute a problem and that the options allow, with each form that they can compute it in.
+/// The kernels that can compute a problem and that the options allow, with each arrangement that they can compute it in.
 fn candidates(
     task: Task<'_>,
     options: PlanOptions,
@@ -261,8 +261,8 @@ fn forms(task: Task<'_>, options: PlanOptions) -> impl Iterator<Item = (Arrangem
         Some(arrangement) => vec![arrangement],
         None => Arrangement::all(task.conv).collect(),
     };
-    let read = move |form: Arrangement| form.of(task.conv, task.request.pass);
-    allowed.into_iter().filter_map(move |form| Some((form, read(form)?)))
+    let read = move |arrangement: Arrangement| arrangement.of(task.conv, task.request.pass);
+    allowed.into_iter().filter_map(move |own| Some((own, read(own)?)))
 }
 
 /// Why no kernel can compute a problem with these options.
@@ -272,12 +272,14 @@ fn no_candidate(task: Task<'_>, options: PlanOptions) -> PlanError {
     match options.algorithm {
         Some(Algorithm::Direct) if tiled => PlanError::Untiled { kernel: Algorithm::Direct.name() },
         Some(algorithm) => {
-            let form = options.arrangement.unwrap_or_else(|| Arrangement::own(conv));
-            let Some(read) = form.of(conv, request.pass) else {
+            let arrangement = options.arrangement.unwrap_or_else(|| Arrangement::own(conv));
+            let Some(read) = arrangement.of(conv, request.pass) else {
                 return NotApplicable("its windows skip no pixels").by(algorithm.name());
             };
             let refused = algorithm.applies(Task { conv: &read, ..task }).err();
-            refused.unwrap_or(NotApplicable("no tensor has this layout")).by(algorithm.name())
+            refused
+                .unwrap_or(NotApplicable("it cannot be used with these options"))
+                .by(algorithm.name())
         }
         None if tiled => PlanError::NoTiledKernel,
         // In other precisions, the direct kernel computes every problem.

@@ -10,7 +10,11 @@ use crate::device::Capabilities;
 
 impl Plan {
     /// The plan of every kernel that can compute a problem, starting with the planner's own choice.
-    pub fn beginnings(conv: &Convolution, request: Request, device: &Capabilities) -> Vec<Self> {
+    pub fn starting_points(
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Vec<Self> {
         let all_options = Algorithm::ALL.into_iter().flat_map(|algorithm| {
             let own = PlanOptions { algorithm: Some(algorithm), ..PlanOptions::default() };
             let forms = Arrangement::all(conv).map(Some);
@@ -115,7 +119,7 @@ mod tests {
         let (conv, device) = (conv(8, 64, 128, 1), GPU);
         let request =
             Request { pass: Pass::Forward, dtype: DType::F16, precision: Precision::Strict };
-        let plans = Plan::beginnings(&conv, request, &device);
+        let plans = Plan::starting_points(&conv, request, &device);
         assert_eq!(Ok(plans[0]), Plan::new(&conv, request, PlanOptions::default(), &device));
         let kernels: Vec<_> = plans.iter().map(|plan| plan.algorithm()).collect();
         for kernel in [Algorithm::Mma, Algorithm::Simt, Algorithm::Direct] {

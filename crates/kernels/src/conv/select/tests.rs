@@ -368,7 +368,7 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
         Plan::new(&large, BF16, PlanOptions { tile, ..PlanOptions::default() }, &HOPPER).unwrap();
     assert_eq!(tiled.algorithm(), Algorithm::Mma);
     // A search tries both layouts.
-    let tried = Plan::beginnings(&large, F32, &PROCESSOR);
+    let tried = Plan::starting_points(&large, F32, &PROCESSOR);
     for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
         assert!(tried.iter().any(|plan| plan.arrangement.layout == layout), "{tried:?}");
     }
@@ -671,7 +671,7 @@ fn every_kernel_has_a_verdict() {
     assert!(starts(Algorithm::Simt, "not chosen: estimated "), "{dense:?}");
     let wgmma = "does not apply: the device has no warpgroup products (wgmma)";
     assert_eq!(reason(&dense, Algorithm::Wgmma), wgmma);
-    assert_eq!(reason(&dense, Algorithm::Cpu), "does not apply: it is for processors");
+    assert_eq!(reason(&dense, Algorithm::Cpu), "does not apply: it is for CPUs");
 }
 
 /// Every device with a profile has a plan within its limits for each problem. It uses matrix units if the device has

@@ -246,8 +246,8 @@ fn team<S: Float, A: Float, N: Size, M: Size>(
     let mut folded = accumulator_at::<A, N>(&args.problem, site, form.window);
     let nothing = accumulator_at::<A, N>(&args.problem, site, form.window);
     if member.works {
-        let first = member.part * args.taps_a_part;
-        let end = min(first + args.taps_a_part, args.taps);
+        let first = member.part * args.taps_per_part;
+        let end = min(first + args.taps_per_part, args.taps);
         let (rounds, rest) = args.round.div_mod(max(end, first) - first);
         let mut t = first + member.number;
         for _ in 0..rounds {

@@ -126,7 +126,7 @@ impl Kernel for Config {
     fn seconds(&self, task: Task<'_>) -> f64 {
         let (settings, lanes) = (task.settings, task.lanes());
         let taps = task.taps();
-        let cubes = cubes_of_a_part(task, self);
+        let cubes = cubes_per_part(task, self);
         let units = cubes * self.parts * settings.units as usize;
         if self.planes > 0 {
             let copies = (self.planes * taps) as f64 / lanes as f64 / f64::from(settings.units);
@@ -271,7 +271,7 @@ struct TeamArgs {
     parts: u32,
     /// The number of taps of a window and of a part, in vectors if the lanes lie along them.
     taps: u32,
-    taps_a_part: u32,
+    taps_per_part: u32,
     /// The number of taps that a team has in flight.
     round: FastDivmod<u32>,
     /// The number of taps on each axis except the outermost.
@@ -315,7 +315,7 @@ impl Form {
 /// Launches teams, or units, that reduce whole windows.
 fn launch_one(task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
     let (client, lanes, written) = (buffers.client, task.lanes(), written(&task.settings));
-    let cubes = cubes_of_a_part(task, config);
+    let cubes = cubes_per_part(task, config);
     let (count, dim) = task.cubes(client, cubes);
     let launch = if config.planes > 0 {
         kernel::staged::launch_unchecked
@@ -345,7 +345,7 @@ fn launch_one(task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
 /// Launches teams that reduce parts of windows, and then the kernel that combines the parts.
 fn launch_parts(task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
     let (client, lanes, written) = (buffers.client, task.lanes(), written(&task.settings));
-    let (form, cubes) = (Form::new(task), cubes_of_a_part(task, config));
+    let (form, cubes) = (Form::new(task), cubes_per_part(task, config));
     let elements = config.parts * task.outputs();
     let values = client.empty(elements * task.settings.accumulator.size());
     let indexed = task.reduction().has_indices();
@@ -393,13 +393,13 @@ fn launch_parts(task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
 }
 
 /// The number of cubes whose teams compute one part of every window.
-fn cubes_of_a_part(task: Task<'_>, config: &Config) -> usize {
+fn cubes_per_part(task: Task<'_>, config: &Config) -> usize {
     let results = task.outputs() / written(&task.settings);
-    results.div_ceil(windows_of_a_cube(&task.settings, config))
+    results.div_ceil(windows_per_cube(&task.settings, config))
 }
 
 /// The number of windows that a cube reduces.
-fn windows_of_a_cube(settings: &Settings, config: &Config) -> usize {
+fn windows_per_cube(settings: &Settings, config: &Config) -> usize {
     if config.planes > 0 { config.planes } else { (settings.units / config.team) as usize }
 }
 
@@ -411,7 +411,7 @@ fn each(task: Task<'_>) -> Task<'_> {
 
 fn team_args(task: Task<'_>, config: &Config, cubes: usize) -> TeamArgsLaunch {
     let axes = task.axes();
-    let teams = windows_of_a_cube(&task.settings, config) as u32;
+    let teams = windows_per_cube(&task.settings, config) as u32;
     let vectors = task.settings.along_width && config.planes == 0;
     let taps = task.taps() / if vectors { task.lanes() } else { 1 };
     let channels_last = task.pixel() > 1;

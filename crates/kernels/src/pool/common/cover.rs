@@ -80,7 +80,7 @@ fn most_windows_over(axis: &Axis) -> usize {
 pub(crate) struct InputSite {
     pub(crate) sample: u32,
     /// The vector within the pixel.
-    pub(crate) lane: u32,
+    pub(crate) pixel_vector: u32,
     /// The position in the plane of one channel.
     pub(crate) position: i32,
     pub(crate) depth: Cover,
@@ -121,14 +121,14 @@ fn cover_of(axis: &AxisArgs, args: &CoverArgs, x: u32, #[comptime] form: AxisFor
 #[cube]
 pub(crate) fn site_of(args: &GatherArgs, vector: u32, #[comptime] form: WindowForm) -> InputSite {
     let problem = &args.problem;
-    let (pixel, lane) =
+    let (pixel, pixel_vector) =
         if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
     let (row, w) = args.width.input.div_mod(pixel);
     let (sample, d, h) = split_row(row, &args.depth.input, &args.height.input, form.rank);
     let plane = problem.depth.input * problem.height.input * problem.width.input;
     InputSite {
         sample,
-        lane,
+        pixel_vector,
         position: pixel as i32 - sample as i32 * plane,
         depth: cover_of(&problem.depth, &args.depth, d, form.axes[0]),
         height: cover_of(&problem.height, &args.height, h, form.axes[1]),
@@ -172,7 +172,7 @@ pub(crate) fn window_at(
     let window = (d * args.height.outputs + h) * args.width.outputs + w;
     let pixel = site.sample * plane as u32 + window as u32;
     let channels = comptime!(form.window.channels);
-    let vector = if channels { pixel * problem.pixel_vectors + site.lane } else { pixel };
+    let vector = if channels { pixel * problem.pixel_vectors + site.pixel_vector } else { pixel };
     Window { reads, d, h, w, vector }
 }
 

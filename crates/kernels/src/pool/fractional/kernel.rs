@@ -8,7 +8,7 @@ use crate::cube::convert::{round, widen};
 use crate::cube::random::uniform;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{
-    Accumulator, ProblemArgs, WindowForm, fold, index_of, neutral, plane_position, split_row,
+    Accumulator, ProblemArgs, WindowForm, fold, identity, index_of, plane_position, split_row,
     stored,
 };
 
@@ -30,13 +30,13 @@ pub(super) fn fractional<S: Float, A: Float, N: Size>(
     }
     let (depth, height, width) = (&args.depth, &args.height, &args.width);
     let place = place_of(&args.problem, at, &depth.output, &height.output, &width.output, form);
-    let channel = place.sample * args.problem.pixel_vectors + place.lane;
+    let channel = place.sample * args.problem.pixel_vectors + place.pixel_vector;
     let first_d = start_of(depth, place.d, random(args, &samples, channel, 0usize, form));
     let first_h = start_of(height, place.h, random(args, &samples, channel, 1usize, form));
     let first_w = start_of(width, place.w, random(args, &samples, channel, 2usize, form));
 
     let position = plane_position(&args.problem, first_d as i32, first_h as i32, first_w as i32);
-    let value = neutral::<A, N>(&args.problem, form.fold);
+    let value = identity::<A, N>(&args.problem, form.fold);
     let mut folded = Accumulator::<A, N> { value, position: Vector::new(position) };
     for d in first_d..first_d + depth.kernel {
         for h in first_h..first_h + height.kernel {
@@ -54,7 +54,8 @@ pub(super) fn fractional<S: Float, A: Float, N: Size>(
     match &mut indices {
         ComptimeOption::Some(indices) => {
             let (problem, position) = (&args.problem, folded.position);
-            indices[at as usize] = index_of(problem, place.sample, place.lane, position, form);
+            indices[at as usize] =
+                index_of(problem, place.sample, place.pixel_vector, position, form);
         }
         ComptimeOption::None => {}
     }
@@ -80,8 +81,8 @@ pub(super) fn gradient<S: Float, A: Float, N: Size>(
     let place = place_of(&args.problem, at, &depth.input, &height.input, &width.input, form);
     let position = plane_position(&args.problem, place.d as i32, place.h as i32, place.w as i32);
     let index = Vector::new(position);
-    let index = index_of::<N>(&args.problem, place.sample, place.lane, index, form);
-    let channel = place.sample * args.problem.pixel_vectors + place.lane;
+    let index = index_of::<N>(&args.problem, place.sample, place.pixel_vector, index, form);
+    let channel = place.sample * args.problem.pixel_vectors + place.pixel_vector;
     let over_d = windows_over(depth, place.d, random(args, &samples, channel, 0usize, form));
     let over_h = windows_over(height, place.h, random(args, &samples, channel, 1usize, form));
     let over_w = windows_over(width, place.w, random(args, &samples, channel, 2usize, form));
@@ -92,7 +93,7 @@ pub(super) fn gradient<S: Float, A: Float, N: Size>(
             for w in over_w.first..over_w.end {
                 let row = (place.sample * depth.windows + d) * height.windows + h;
                 let pixel = row * width.windows + w;
-                let from = (pixel * args.problem.pixel_vectors + place.lane) as usize;
+                let from = (pixel * args.problem.pixel_vectors + place.pixel_vector) as usize;
                 let share = Vector::<A, N>::cast_from(dy[from]);
                 sum += select_many(winners[from].equal(&index), share, zero);
             }
@@ -107,7 +108,7 @@ pub(super) fn gradient<S: Float, A: Float, N: Size>(
 struct Place {
     sample: u32,
     /// The channel in the pixel.
-    lane: u32,
+    pixel_vector: u32,
     d: u32,
     h: u32,
     w: u32,
@@ -123,11 +124,11 @@ fn place_of(
     width: &FastDivmod<u32>,
     #[comptime] form: WindowForm,
 ) -> Place {
-    let (pixel, lane) =
+    let (pixel, pixel_vector) =
         if comptime!(form.channels) { problem.pixel.div_mod(at) } else { (at, 0u32) };
     let (row, w) = width.div_mod(pixel);
     let (sample, d, h) = split_row(row, depth, height, form.rank);
-    Place { sample, lane, d, h, w }
+    Place { sample, pixel_vector, d, h, w }
 }
 
 /// The element of the input at a position in the plane.
@@ -135,7 +136,7 @@ fn place_of(
 fn element_at(problem: &ProblemArgs, place: &Place, position: i32) -> u32 {
     let plane = problem.depth.input * problem.height.input * problem.width.input;
     let pixel = place.sample * plane as u32 + position as u32;
-    pixel * problem.pixel_vectors + place.lane
+    pixel * problem.pixel_vectors + place.pixel_vector
 }
 
 /// The random number of a channel on an axis; missing axes have one window and need none.

@@ -47,7 +47,7 @@ pub(super) fn gather_blocks<S: Float, A: Float, M: Size, N: Size>(
 pub(super) struct BlockPosition {
     pub(super) sample: i32,
     /// The vector within the pixel.
-    pub(super) lane: i32,
+    pub(super) pixel_vector: i32,
     pub(super) depth: Corner,
     pub(super) height: Corner,
     pub(super) width: Corner,
@@ -62,7 +62,7 @@ pub(super) struct Corner {
 
 #[cube]
 fn place_of(blocks: &Blocks, unit: u32, #[comptime] form: Form) -> BlockPosition {
-    let (w, lane, row) = if comptime!(form.window.channels) {
+    let (w, pixel_vector, row) = if comptime!(form.window.channels) {
         tiled(&blocks.tiles, &blocks.width.places, unit)
     } else {
         let (row, w) = blocks.width.places.div_mod(unit);
@@ -72,7 +72,7 @@ fn place_of(blocks: &Blocks, unit: u32, #[comptime] form: Form) -> BlockPosition
         split_row(row, &blocks.depth.places, &blocks.height.places, form.window.rank);
     BlockPosition {
         sample: sample as i32,
-        lane: lane as i32,
+        pixel_vector: pixel_vector as i32,
         depth: corner(d as i32, form.axes[0], 1u32, 1u32),
         height: corner(h as i32, form.axes[1], 1u32, 1u32),
         width: corner(w as i32, form.axes[2], form.window_lanes, form.lanes),
@@ -172,8 +172,8 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
                 let position =
                     plane_position(&blocks.problem, d, h, w * comptime!(form.lanes as i32));
                 let position = Vector::new(position);
-                let (sample, lane) = (place.sample as u32, place.lane as u32);
-                let index = index_of::<N>(&blocks.problem, sample, lane, position, form.window);
+                let (sample, vector) = (place.sample as u32, place.pixel_vector as u32);
+                let index = index_of::<N>(&blocks.problem, sample, vector, position, form.window);
                 gather::<A, M, N>(&windows, index, x, form)
             } else {
                 gather_lines::<A, N>(&lines, x, form)
@@ -181,7 +181,7 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
             if comptime!(form.window.has_one_divisor()) {
                 sum = divided_once::<A, N>(blocks, sum, form);
             }
-            let at = pixel * blocks.problem.pixel_vectors as i32 + place.lane;
+            let at = pixel * blocks.problem.pixel_vectors as i32 + place.pixel_vector;
             dx[at as usize] = round::<A, S, N>(sum, form.window.rounds);
         }
     }

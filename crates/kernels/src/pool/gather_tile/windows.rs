@@ -41,7 +41,7 @@ pub(super) fn window<S: Float, A: Float, N: Size>(
     let w = moved(&blocks.width, w, always_w);
     let line = (place.sample * blocks.depth.outputs + d) * blocks.height.outputs + h;
     let pixel = line * blocks.width.outputs + w;
-    let at = (pixel * blocks.problem.pixel_vectors as i32 + place.lane) as usize;
+    let at = (pixel * blocks.problem.pixel_vectors as i32 + place.pixel_vector) as usize;
     let share = if comptime!(always_d && always_h && always_w) {
         widen::<S, A, N>(dy[at], form.window.widened)
     } else {

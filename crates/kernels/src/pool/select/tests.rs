@@ -166,7 +166,7 @@ fn lanes_of_a_gradient_divide_its_windows_too() {
 #[test]
 fn refused_lanes_have_a_reason() {
     let error = |neighbours| PlanError::Lanes { lanes: 3, neighbours, widest: 4 }.to_string();
-    let divisor = "3 lanes were requested; use a power of two that divides 8, 4 at most";
+    let divisor = "3 lanes were requested; use a power of two, at most 4, that divides the 8 adjacent elements";
     let none =
         "lanes along the width are not possible for this problem; leave `along_width` as planned";
     assert_eq!([error(8), error(0)], [divisor, none]);
@@ -865,7 +865,7 @@ fn a_kernel_that_does_not_apply_has_a_reason() {
     };
     assert_eq!(
         of(Algorithm::CpuRows, &small, values, false, &GPU),
-        "does not apply: it is for processors"
+        "does not apply: it is for CPUs"
     );
     assert_eq!(
         of(Algorithm::SegmentedScatter, &small, indexed, true, &PROCESSOR),

@@ -32,9 +32,10 @@ pub(super) fn stochastic<S: Float, A: Float, N: Size>(
         #[comptime]
         match &mut indices {
             ComptimeOption::Some(indices) => {
-                let (sample, lane) = (site.sample, site.lane);
                 let none = drawn.position.less_than(&Vector::new(0i32));
-                let index = index_of(&args.problem, sample, lane, drawn.position, form.window);
+                let (problem, position) = (&args.problem, drawn.position);
+                let index =
+                    index_of(problem, site.sample, site.pixel_vector, position, form.window);
                 indices[vector as usize] = select_many(none, Vector::new(-1i32), index);
             }
             ComptimeOption::None => {}
@@ -97,7 +98,7 @@ fn randoms<A: Float, N: Size>(
     let pixel =
         if comptime!(form.channels) { args.problem.pixel.div_mod(vector).0 } else { vector };
     let window = pixel - site.sample * args.windows;
-    let channel = site.sample * args.channels + site.lane * N::value() as u32;
+    let channel = site.sample * args.channels + site.pixel_vector * N::value() as u32;
     let mut randoms = Vector::<A, N>::new(A::from_int(0));
     #[unroll]
     for i in 0..N::value() {

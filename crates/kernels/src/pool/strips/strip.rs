@@ -71,7 +71,7 @@ pub(super) fn strip_at(
     strips: &Strips,
     row: u32,
     w: u32,
-    lane: u32,
+    pixel_vector: u32,
     #[comptime] form: Form,
 ) -> Strip {
     let (sample, d, h) = split_row(row, &strips.depth, &strips.height, form.window.rank);
@@ -84,7 +84,7 @@ pub(super) fn strip_at(
         _ => (w, strips.problem.pixel_vectors),
     };
     let plane = (sample * strips.outputs_depth + d) * strips.outputs_height + h;
-    let output = (plane * strips.outputs_width + w) * strips.problem.pixel_vectors + lane;
+    let output = (plane * strips.outputs_width + w) * strips.problem.pixel_vectors + pixel_vector;
     let column = if comptime!(form.window.along_width) {
         w * comptime!(form.reach.output as u32)
     } else {
@@ -92,7 +92,7 @@ pub(super) fn strip_at(
     };
     let site = Site {
         sample,
-        lane,
+        pixel_vector,
         column,
         depth: taps_of(&strips.problem.depth, d, form.window.axes[0]),
         height: taps_of(&strips.problem.height, h, form.window.axes[1]),
@@ -136,7 +136,7 @@ pub(super) fn site_at(
     let axis = comptime!(form.along.axis);
     Site {
         sample: strip.site.sample,
-        lane: strip.site.lane,
+        pixel_vector: strip.site.pixel_vector,
         column,
         depth: taps_at(
             &problem.depth,

@@ -54,5 +54,5 @@ fn check_windowed(axis: &Axis) -> Result<(), PlanError> {
 fn check_idle(axis: &Axis) -> Result<(), PlanError> {
     // Equal extents are not enough: strides over padding give them too.
     let idle = axis.stride() == 1 && axis.before() == 0 && axis.input() == axis.output();
-    only_if(NAME, idle, "an axis without a window is not kept as it is")
+    only_if(NAME, idle, "an axis whose kernel is 1 has a stride or padding")
 }

@@ -61,7 +61,8 @@ pub(super) fn bytes(task: Task<'_>) -> usize {
 /// The estimated time.
 pub(super) fn seconds(task: Task<'_>) -> f64 {
     let device = task.device;
-    device.launching(1) + device.moving((bytes(task) + task.inputs() * task.dtype().size()) as f64)
+    device.launch_seconds(1)
+        + device.copy_seconds((bytes(task) + task.inputs() * task.dtype().size()) as f64)
 }
 
 /// The units of a cube on a GPU.

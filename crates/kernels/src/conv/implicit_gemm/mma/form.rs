@@ -20,7 +20,7 @@ pub(super) struct Form {
     /// Whether factors are rounded to tf32.
     pub(super) tf32: bool,
     /// The elements of padding after each line in shared memory.
-    pub(super) gap: u32,
+    pub(super) line_padding: u32,
     /// The number of neighbouring fragments that a plane stores to shared memory at once in the epilogue.
     pub(super) strip: u32,
 }
@@ -45,7 +45,8 @@ impl Form {
     /// The distance from one line, or term, to the next in shared memory, in elements.
     pub(super) fn stride(&self, factor: Factor) -> u32 {
         let along_terms = self.product.side(factor).along_terms;
-        (if along_terms { self.tile.block_k } else { self.staging().lines(factor) }) + self.gap
+        (if along_terms { self.tile.block_k } else { self.staging().lines(factor) })
+            + self.line_padding
     }
 
     /// The vectors of a block in shared memory.
@@ -58,7 +59,7 @@ impl Form {
     /// The number of lines of a block that are stored to shared memory together: as many as fill its banks once.
     fn lines_at_once(&self) -> u32 {
         // The padding is 16 bytes.
-        let bytes = self.tile.block_k * (16 / self.gap);
+        let bytes = self.tile.block_k * (16 / self.line_padding);
         1 << (BANKS / bytes).clamp(1, 8).ilog2()
     }
 }
@@ -70,7 +71,7 @@ pub(super) fn units(tile: &Tile, fragment: Fragment, plane: u32) -> u32 {
 }
 
 /// The elements of padding after each line: 16 bytes.
-pub(super) fn gap(size: usize) -> u32 {
+pub(super) fn line_padding(size: usize) -> u32 {
     (16 / size) as u32
 }
 
@@ -81,10 +82,10 @@ pub(super) fn shared_bytes(tile: &Tile, fragment: Fragment, plane: u32, dtype: D
 
 /// The bytes of the blocks of all stages.
 fn block_bytes(tile: &Tile, dtype: DType) -> usize {
-    let gap = gap(dtype.size());
+    let line_padding = line_padding(dtype.size());
     let block = |lines: u32| {
-        let along_terms = lines * (tile.block_k + gap);
-        along_terms.max(tile.block_k * (lines + gap)) as usize
+        let along_terms = lines * (tile.block_k + line_padding);
+        along_terms.max(tile.block_k * (lines + line_padding)) as usize
     };
     (block(tile.block_m) + block(tile.block_n)) * tile.stages as usize * dtype.size()
 }

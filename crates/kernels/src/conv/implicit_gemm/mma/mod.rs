@@ -19,7 +19,7 @@
 //! the epilogue a plane stores its fragments to shared memory, one strip of neighbours at a time, from which each
 //! unit reads four columns.
 //!
-//! The size of a block decides its speed. A fragment takes two matrix instructions. Per fragment product, a plane of
+//! The size of a block decides its speed. On NVIDIA GPUs one 16×16×16 product takes two `mma` instructions. Per fragment product, a plane of
 //! 4 by 2 fragments reads 3/4 of a fragment from shared memory, and a plane of 4 by 4 reads half of one. With a block
 //! of 128 by 256 by 64 terms of 16 bits, a step reads 128 KiB, stores 48 and loads 48. All of it passes through one
 //! pipe at 128 bytes per cycle, which takes 1800 cycles; an H200's matrix units, according to its counters, are busy
@@ -47,7 +47,7 @@ mod form;
 mod kernel;
 
 pub use config::Config;
-use form::{Form, gap, strip};
+use form::{Form, line_padding, strip};
 
 impl Kernel for Config {
     fn tile(&self) -> Option<Tile> {
@@ -92,7 +92,7 @@ impl Kernel for Config {
             plane,
             product: config::product(conv, arguments.task.request, &tile, epilogue.form(stored)),
             tf32: precision == Precision::Tf32,
-            gap: gap(dtype.size()),
+            line_padding: line_padding(dtype.size()),
             strip: strip(&tile, fragment, plane, dtype, arguments.task.device.shared_bytes),
         };
         let factor = match precision {

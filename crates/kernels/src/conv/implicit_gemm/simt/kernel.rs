@@ -75,7 +75,7 @@ pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
 /// same few lines at the same time; the mask puts them into different banks.
 #[cube]
 fn swizzle(term: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> u32 {
-    let terms = comptime!(form.staging().terms_a_load(factor));
+    let terms = comptime!(form.staging().terms_per_load(factor));
     let loads = comptime!((form.tile.block_k / terms).clamp(1, 8));
     if comptime!(form.swizzles(factor)) {
         term / terms % loads * comptime!(8 / loads)
@@ -109,7 +109,7 @@ fn store_shared<S: Float, A: Float, N: Size>(
     #[comptime] form: Form,
 ) {
     let staging = comptime!(form.staging());
-    let (loads, terms) = comptime!((staging.loads(factor), staging.terms_a_load(factor)));
+    let (loads, terms) = comptime!((staging.loads(factor), staging.terms_per_load(factor)));
     let quads = comptime!(form.quads(factor));
     let along_terms = comptime!(form.product.side(factor).along_terms);
     #[unroll]

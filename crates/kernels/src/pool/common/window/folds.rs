@@ -16,7 +16,7 @@ pub(crate) struct Accumulator<A: Float, N: Size> {
 
 /// The identity element of a reduction.
 #[cube]
-pub(crate) fn neutral<A: Float, N: Size>(
+pub(crate) fn identity<A: Float, N: Size>(
     problem: &ProblemArgs,
     #[comptime] fold: Fold,
 ) -> Vector<A, N> {
@@ -52,7 +52,7 @@ pub(crate) fn accumulator_at<A: Float, N: Size>(
     site: &Site,
     #[comptime] form: WindowForm,
 ) -> Accumulator<A, N> {
-    let value = neutral::<A, N>(problem, form.fold);
+    let value = identity::<A, N>(problem, form.fold);
     if comptime!(form.fold.is_extremum()) {
         let (td, th, tw) = (site.depth.first, site.height.first, site.width.first);
         let first = tap_of(problem, site, td, th, tw, form);

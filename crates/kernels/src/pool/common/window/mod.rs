@@ -15,7 +15,7 @@ use crate::pool::common::{Settings, Task};
 use crate::pool::problem::{Output, Reduction};
 
 pub(crate) use folds::{
-    Accumulator, accumulator_at, combine, fold, fold_with, merge, neutral, prefixes,
+    Accumulator, accumulator_at, combine, fold, fold_with, identity, merge, prefixes,
 };
 pub(crate) use results::{counted_at, finish, index_of, quotient, reciprocal, scale, stored};
 pub(crate) use site::{Site, plane_position, site_of, split_row, tap_at, tap_of, vector_at};

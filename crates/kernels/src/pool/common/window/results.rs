@@ -24,7 +24,8 @@ pub(crate) fn finish<S: Float, A: Float, N: Size>(
         #[comptime]
         match indices {
             ComptimeOption::Some(indices) => {
-                let index = index_of(problem, site.sample, site.lane, folded.position, form);
+                let index =
+                    index_of(problem, site.sample, site.pixel_vector, folded.position, form);
                 indices[vector as usize] = if empty { Vector::new(-1i32) } else { index };
             }
             ComptimeOption::None => {}

@@ -12,7 +12,7 @@ use crate::cube::axis::{Taps, coordinate, taps_of};
 pub(crate) struct Site {
     pub(crate) sample: u32,
     /// The vector within the pixel.
-    pub(crate) lane: u32,
+    pub(crate) pixel_vector: u32,
     /// The position along the width.
     pub(crate) column: u32,
     pub(crate) depth: Taps,
@@ -22,13 +22,13 @@ pub(crate) struct Site {
 
 #[cube]
 pub(crate) fn site_of(problem: &ProblemArgs, vector: u32, #[comptime] form: WindowForm) -> Site {
-    let (pixel, lane) =
+    let (pixel, pixel_vector) =
         if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
     let (row, w) = problem.width.output.div_mod(pixel);
     let (sample, d, h) = split_row(row, &problem.depth.output, &problem.height.output, form.rank);
     Site {
         sample,
-        lane,
+        pixel_vector,
         column: w,
         depth: taps_of(&problem.depth, d, form.axes[0]),
         height: taps_of(&problem.height, h, form.axes[1]),
@@ -102,5 +102,5 @@ pub(crate) fn vector_at(
 ) -> u32 {
     let plane = problem.depth.input * problem.height.input * problem.width.input;
     let pixel = site.sample * plane as u32 + position as u32;
-    if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel }
+    if comptime!(form.channels) { pixel * problem.pixel_vectors + site.pixel_vector } else { pixel }
 }

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use crate::cube::convert::widen;
 use crate::cube::unit::unit_position;
-use crate::pool::common::window::{Accumulator, combine, finish, neutral};
+use crate::pool::common::window::{Accumulator, combine, finish, identity};
 use crate::pool::strips::form::Form;
 use crate::pool::strips::strip::{
     Strip, Strips, exists, is_interior, row_at, site_at, strip_at, vector_of,
@@ -136,7 +136,7 @@ fn columns<S: Float, A: Float, M: Size>(
     for n in 0..form.all_lines() {
         let line = lines.index(n);
         let value = widen::<S, A, M>(input[line.first + vector.x as usize], form.window.widened);
-        let outside = neutral::<A, M>(&strips.problem, form.window.fold);
+        let outside = identity::<A, M>(&strips.problem, form.window.fold);
         let value = if comptime!(form.drops_line(n)) {
             select(vector.inside && line.inside, value, outside)
         } else if comptime!(form.may_miss(v)) {

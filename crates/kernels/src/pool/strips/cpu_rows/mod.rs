@@ -64,12 +64,12 @@ impl Kernel for Config {
         let (grid, along) = (pooling.grid(), outermost(pooling));
         let width = &grid.axes()[AXES - 1];
         let folds = grid.taps() / width.kernel() + width.kernel();
-        only_if(NAME, device.cores.is_some(), "it is for processors")?;
+        only_if(NAME, device.cores.is_some(), "it is for CPUs")?;
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
         only_if(NAME, problem.folds(), "it computes only extrema and averages")?;
         only_if(NAME, !reduction.has_indices(), "it computes no indices")?;
         only_if(NAME, pixel_channels(pooling) == 1, "it is for channels-first tensors")?;
-        only_if(NAME, along < AXES - 1, "windows lie along the width only")?;
+        only_if(NAME, along < AXES - 1, "no axis but the width has a kernel longer than 1")?;
         only_if(NAME, !grid.is_adaptive(), "window sizes follow from the input")?;
         only_if(NAME, grid.axes()[along].dilation() == 1, "windows are dilated along the strips")?;
         only_if(NAME, !width.may_be_empty(), "windows may lie outside the input")?;

@@ -106,8 +106,13 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
                     let site = site_at(&strips.problem, strip, o, strip.site.column, false, form);
                     let last = last_nan::<S, A, N, M>(input, strips, &site, form);
                     let at = (strip.output + i * strip.step) as usize;
-                    let index =
-                        index_of(&strips.problem, site.sample, site.lane, last, form.window);
+                    let index = index_of(
+                        &strips.problem,
+                        site.sample,
+                        site.pixel_vector,
+                        last,
+                        form.window,
+                    );
                     let is_there = last.greater_than(&Vector::new(i32::MIN));
                     indices[at] = select_many(is_there, index, indices[at]);
                 }

@@ -23,7 +23,7 @@ use super::kernel::{Block, site_of};
 use crate::cube::convert::{round, widen, widen_kept};
 use crate::pool::common::own_column;
 use crate::pool::common::window::{
-    Accumulator, ProblemArgs, Site, combine, finish, neutral, scale,
+    Accumulator, ProblemArgs, Site, combine, finish, identity, scale,
 };
 use crate::pool::strips::form::Form;
 use crate::pool::strips::strip::{Strip, Strips, exists, row_at, vector_of};
@@ -166,7 +166,7 @@ fn reads_of(strips: &Strips, site: &Site, #[comptime] j: u32, #[comptime] form: 
             let tap = comptime!(form.read(j, x));
             let step = step(&strips.problem.width, &site.width, tap, form.window.axes[2]);
             offsets.push(if comptime!(form.window.channels) {
-                step.x as u32 * strips.problem.pixel_vectors + site.lane
+                step.x as u32 * strips.problem.pixel_vectors + site.pixel_vector
             } else {
                 step.x as u32
             });
@@ -340,7 +340,7 @@ fn lanes_at<A: Float, N: Size, M: Size>(
     #[comptime] count: u32,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    let outside = neutral::<A, M>(problem, form.window.fold);
+    let outside = identity::<A, M>(problem, form.window.fold);
     let mut vectors = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for v in 0..form.reach.vectors() {

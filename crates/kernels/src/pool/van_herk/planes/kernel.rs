@@ -8,7 +8,7 @@ use super::results::{tables_of, write_rows};
 use super::rows::along_rows;
 use super::{Form, One, TileArgs};
 use crate::cube::registers::{Registers, read, zeros};
-use crate::pool::common::window::{neutral, prefixes};
+use crate::pool::common::window::{identity, prefixes};
 use crate::pool::common::{CubePosition, cube_position};
 
 /// `S` is the type in which elements are read, `T` the type in which they are written, `A` the type of the reduction.
@@ -35,7 +35,7 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
     let place = place_of(args, &tile, form);
     let divisors = divisors_of::<A, N>(args, place.column, form);
     let tables = tables_of::<A>(args, &tile, form);
-    let nothing = neutral::<A, P>(&args.problem, form.window.fold);
+    let nothing = identity::<A, P>(&args.problem, form.window.fold);
     for i in range_stepped(UNIT_POS, comptime!(form.shared()), CUBE_DIM) {
         shared[i as usize] = nothing;
     }
