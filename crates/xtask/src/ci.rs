@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::lint::lint;
 use crate::provision::{self, llvm};
 use crate::shell::{self, cargo};
-use crate::{Result, burn, conformance, deny, disk, fuzz, test, wheel};
+use crate::{Result, burn, conformance, deny, disk, fuzz, publish, test, wheel};
 
 /// The devices that the workspace tests may not skip.
 const REQUIRED: &str = "host,cpu,wgpu,vulkan";
@@ -39,6 +39,7 @@ fn steps() -> Vec<Step> {
         step("format", format),
         step("chores and architecture", || shell::run(&mut cargo(&["test", "-p", "xtask"]))),
         step("licences, bans, sources", deny::check),
+        step("packages", publish::check),
         step("provision", provision),
         step("first command: pool3d", || first_command("pool3d")),
         step("first command: pool2d", || first_command("pool2d")),

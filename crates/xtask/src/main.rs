@@ -13,6 +13,7 @@ mod fuzz;
 mod lint;
 mod machine;
 mod provision;
+mod publish;
 mod record;
 mod shell;
 mod test;
