@@ -23,7 +23,8 @@ use crate::{Error, Result, Tensor};
 #[doc(alias("ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d"))]
 #[doc(alias("ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d"))]
 #[doc(alias("CircularPad1d", "CircularPad2d", "CircularPad3d"))]
-#[doc(alias("ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "mirror", "wrap"))]
+#[doc(alias("ZeroPad1d", "ZeroPad2d", "ZeroPad3d"))]
+#[doc(alias("ConstantPad1d", "ConstantPad2d", "ConstantPad3d", "mirror", "wrap", "edge"))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pad {
     padding: Padding,

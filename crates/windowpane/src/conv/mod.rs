@@ -112,7 +112,8 @@ pub use transpose::ConvTranspose;
 ///
 /// The gradients are those of the sum: `dy` is the gradient with respect to the sum before residual and activation.
 #[doc(alias("Conv1d", "Conv2d", "Conv3d", "conv1d", "conv2d", "conv3d"))]
-#[doc(alias("correlate", "convolve", "cross_correlation"))]
+#[doc(alias("correlate", "correlate1d", "correlate2d", "cross_correlation"))]
+#[doc(alias("convolve", "convolve1d", "convolve2d"))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv {
     pub(crate) window: Window,

@@ -31,7 +31,8 @@ use crate::{Device, Error, Result, Tensor};
 ///
 /// A bias or an activation is applied to sums that were rounded to the tensor's type, and rounded again: it takes one
 /// more pass over the output. The gradients are those before the activation.
-#[doc(alias("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "conv_transpose2d"))]
+#[doc(alias("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"))]
+#[doc(alias("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"))]
 #[doc(alias("deconvolution", "Deconv", "upconvolution"))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConvTranspose {

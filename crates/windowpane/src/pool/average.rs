@@ -85,15 +85,10 @@ macro_rules! sum_methods {
 /// assert_eq!(AvgPool::global().forward(&x)?.to_vec::<f32>()?, [4.0]);
 /// # Ok::<(), windowpane::Error>(())
 /// ```
-#[doc(alias(
-    "AdaptiveAvgPool",
-    "GlobalAvgPool",
-    "AvgPool1d",
-    "AvgPool2d",
-    "AvgPool3d",
-    "avg_pool2d"
-))]
-#[doc(alias("uniform_filter", "box_filter", "mean"))]
+#[doc(alias("AvgPool1d", "AvgPool2d", "AvgPool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"))]
+#[doc(alias("AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveAvgPool"))]
+#[doc(alias("adaptive_avg_pool2d", "GlobalAvgPool", "GlobalAveragePool", "AveragePool"))]
+#[doc(alias("uniform_filter", "uniform_filter1d", "box_filter", "block_reduce", "mean"))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AvgPool {
     options: Options,
@@ -112,6 +107,7 @@ impl AvgPool {
     sum_methods!("Average");
 
     /// Sets the divisor of a window's sum; by default the number of its taps, padding included.
+    #[doc(alias("count_include_pad", "divisor_override"))]
     pub fn divisor(mut self, divisor: Divisor) -> Self {
         self.divisor = divisor;
         self
@@ -128,6 +124,7 @@ impl AvgPool {
 /// assert_eq!(pool.forward(&x)?.to_vec::<f32>()?, [6.0, 12.0, 10.0]);
 /// # Ok::<(), windowpane::Error>(())
 /// ```
+#[doc(alias("SumPool2d", "sum_pool2d", "block_reduce"))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SumPool {
     options: Options,

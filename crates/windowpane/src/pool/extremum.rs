@@ -170,8 +170,10 @@ extremum_pool! {
     /// assert_eq!(global.forward(&x)?.to_vec::<f32>()?, [5.0]);
     /// # Ok::<(), windowpane::Error>(())
     /// ```
-    #[doc(alias("AdaptiveMaxPool", "GlobalMaxPool", "MaxPool1d", "MaxPool2d", "MaxPool3d", "max_pool2d"))]
-    #[doc(alias("maximum_filter", "grey_dilation", "dilation"))]
+    #[doc(alias("MaxPool1d", "MaxPool2d", "MaxPool3d", "max_pool1d", "max_pool2d", "max_pool3d"))]
+    #[doc(alias("AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AdaptiveMaxPool"))]
+    #[doc(alias("adaptive_max_pool2d", "GlobalMaxPool"))]
+    #[doc(alias("maximum_filter", "maximum_filter1d", "grey_dilation", "dilation"))]
     MaxPool: Extremum::Max, "Max"
 }
 
@@ -190,6 +192,7 @@ extremum_pool! {
     /// assert_eq!(winners.to_vec::<i32>()?, [0, 2, 5]);
     /// # Ok::<(), windowpane::Error>(())
     /// ```
-    #[doc(alias("AdaptiveMinPool", "GlobalMinPool", "minimum_filter", "grey_erosion", "erosion"))]
+    #[doc(alias("MinPool2d", "min_pool2d", "AdaptiveMinPool", "GlobalMinPool"))]
+    #[doc(alias("minimum_filter", "minimum_filter1d", "grey_erosion", "erosion"))]
     MinPool: Extremum::Min, "Min"
 }

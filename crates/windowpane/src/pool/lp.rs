@@ -20,7 +20,8 @@ use crate::{Device, PoolAlgorithm, PoolPlan, Result, Tensor};
 /// assert_eq!(pool.forward(&x)?.to_vec::<f32>()?, [5.0, 1e31]);
 /// # Ok::<(), windowpane::Error>(())
 /// ```
-#[doc(alias("LPPool1d", "LPPool2d", "LPPool3d", "lp_pool2d", "norm"))]
+#[doc(alias("LPPool1d", "LPPool2d", "LPPool3d", "lp_pool1d", "lp_pool2d", "lp_pool3d"))]
+#[doc(alias("GlobalLpPool", "norm"))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LpPool {
     options: Options,

@@ -42,7 +42,7 @@ macro_rules! rank_methods {
 /// assert_eq!(median.forward(&x)?.to_vec::<f32>()?, [99.0, 2.0, 3.0, 2.0, 3.0, 4.0]);
 /// # Ok::<(), windowpane::Error>(())
 /// ```
-#[doc(alias("median", "median_filter", "median_pool2d", "medianBlur", "medfilt"))]
+#[doc(alias("median", "median_filter", "median_pool2d", "medianBlur", "medfilt", "medfilt2d"))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MedianPool {
     options: Options,

@@ -22,7 +22,8 @@ use crate::{Device, PoolPlan, Result, Tensor};
 /// assert_eq!(back.to_vec::<f32>()?, [0.0, 5.0, 4.0, 0.0]);
 /// # Ok::<(), windowpane::Error>(())
 /// ```
-#[doc(alias("MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "max_unpool2d"))]
+#[doc(alias("MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d"))]
+#[doc(alias("max_unpool1d", "max_unpool2d", "max_unpool3d"))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MaxUnpool {
     output: Extents,
