@@ -37,6 +37,16 @@ fn one() -> usize {
     1
 }
 
+/// A path, or a part of one, with the short names of passes.
+fn short(path: &str) -> String {
+    let parts = path.split('/').map(|part| match part {
+        "forward" => "fwd",
+        "backward" => "bwd",
+        _ => part,
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
 impl Case {
     /// The cases of a file whose path contains this text.
     pub(crate) fn read(path: &Path, filter: &str) -> Result<Vec<Self>> {
@@ -45,10 +55,11 @@ impl Case {
         let mut cases = Vec::new();
         for (i, line) in lines.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let case = serde_json::from_str::<Self>(line);
-            cases.push(case.map_err(|error| format!("{file}, line {}: {error}", i + 1))?);
+            let case = case.map_err(|error| format!("{file}, line {}: {error}", i + 1))?;
+            cases.push(Self { pass: short(&case.pass), ..case });
         }
-        let all = cases.len();
-        cases.retain(|case| case.path().contains(filter));
+        let (all, part) = (cases.len(), short(filter));
+        cases.retain(|case| case.path().contains(&part));
         match cases.is_empty() {
             true => Err(format!("{file}: none of the {all} cases has `{filter}` in it")),
             false => Ok(cases),

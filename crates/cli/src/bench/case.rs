@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use windowpane::{Activation, DType, Layout, PaddingMode, Precision, Rank};
 
@@ -16,6 +16,7 @@ use crate::layouts::layouts;
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) kind: String,
+    #[serde(deserialize_with = "short")]
     pub(super) pass: String,
     pub(super) dtype: String,
     pub(super) layout: String,
@@ -27,6 +28,16 @@ pub(super) struct Case {
     pub(super) algorithm: Option<String>,
     #[serde(flatten)]
     pub(super) rest: Map<String, Value>,
+}
+
+/// A pass; `forward` and `backward` are read as `fwd` and `bwd`.
+fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let pass = String::deserialize(deserializer)?;
+    Ok(match pass.as_str() {
+        "forward" => "fwd".into(),
+        "backward" => "bwd".into(),
+        _ => pass,
+    })
 }
 
 /// The fields that kinds read.
@@ -215,6 +226,19 @@ mod tests {
         assert_eq!(forced.of_pooling().ok(), Some(Some(windowpane::PoolAlgorithm::Sliding)));
         let unknown = Case { algorithm: Some("fast".into()), ..case };
         assert!(unknown.forced(Forced::default()).is_err());
+    }
+
+    /// Cases and filters may spell passes out.
+    #[test]
+    fn passes_have_long_names() {
+        for (long, pass) in [("forward", "fwd"), ("backward", "bwd")] {
+            let line = json!({
+                "name": "x", "kind": "avgpool", "pass": long, "dtype": "f32", "layout": "nhwc",
+            });
+            let case: Case = serde_json::from_value(line).expect("a case");
+            assert_eq!((&*case.pass, case.path()), (pass, format!("x/avgpool/{pass}/f32/nhwc")));
+            assert!(case.path_contains(&format!("avgpool/{long}")) && case.path_contains(pass));
+        }
     }
 
     #[test]

@@ -59,12 +59,13 @@ One case per line, wrapped here: {\"name\": \"stem\", \"kind\": \"maxpool\", \"p
 \"layout\": \"nhwc\", \"indices\": false}.
 A convolution (kind conv, pass fwd, data, weight or bias) has \"cout\" and \"groups\" and no indices,
 and may have \"precision\": \"tf32\"; its filters have the layout of its data, or the one in
-\"filters\": fhwc, hwcf or fchw. dgrad and wgrad are accepted as other names of data and weight.
+\"filters\": fhwc, hwcf or fchw. forward, backward, dgrad and wgrad are accepted as other names of
+fwd, bwd, data and weight.
 benches/README.md lists all kinds and fields: adaptive and SAME windows, padding modes, epilogues.
-A time is device time: the median of several windows of many launches, replayed from a recording
-(such as a CUDA graph) if the device supports it. With --flush-cache a window is one launch, and 384
-MB of random numbers are written before it, untimed. Before a case is timed, part of it is compared
-with the reference.
+A time is device time: the median of several timing runs of many launches each, replayed from a
+recording (such as a CUDA graph) if the device supports it. With --flush-cache a timing run is one
+launch, and 384 MB of random numbers are written before it, untimed. Before a case is timed, part of
+it is compared with the reference.
 
 Example: time all kernels, to see what the choice among them costs
   windowpane bench --cases cases.jsonl --every-kernel --format json

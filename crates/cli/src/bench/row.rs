@@ -14,9 +14,11 @@ use super::measure::Measured;
 use crate::failure::Failure;
 
 /// The name of a pass in tables, paths and pictures: the gradients that other libraries call `dgrad`
-/// and `wgrad` are `data` and `weight`.
+/// and `wgrad` are `data` and `weight`, and `forward` and `backward` are `fwd` and `bwd`.
 pub(super) fn pass_name(pass: &str) -> &str {
     match pass {
+        "forward" => "fwd",
+        "backward" => "bwd",
         "dgrad" => "data",
         "wgrad" => "weight",
         _ => pass,
@@ -33,9 +35,10 @@ pub(super) fn respelled(pattern: &str) -> String {
     pattern.split('/').map(pass_name).collect::<Vec<_>>().join("/")
 }
 
-/// Whether a case's path contains a text, in either spelling of its pass.
+/// Whether a case's path contains a text, in any spelling of its pass.
 pub(super) fn path_contains(parts: [&str; 5], text: &str) -> bool {
-    path(parts).contains(text) || parts.join("/").contains(text)
+    let path = path(parts);
+    path.contains(text) || path.contains(&respelled(text)) || parts.join("/").contains(text)
 }
 
 /// A line of a run, ours or a peer's.
@@ -199,7 +202,7 @@ pub(super) struct Time {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) tile: Option<String>,
     pub(super) ms: f64,
-    /// The time of the fastest window.
+    /// The time of the fastest timing run.
     #[serde(default)]
     pub(super) ms_fastest: Option<f64>,
     #[serde(default)]
@@ -435,13 +438,15 @@ pub(super) fn rounded(number: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Both spellings of a convolution's gradients name one case, in paths, patterns and filters.
+    /// All spellings of a pass name one case, in paths, patterns and filters.
     #[test]
-    fn gradients_have_one_name() {
+    fn passes_have_one_name() {
         let parts = ["a", "conv", "dgrad", "f32", "nhwc"];
         assert_eq!(path(parts), "a/conv/data/f32/nhwc");
         assert_eq!(path(["a", "conv", "data", "f32", "nhwc"]), path(parts));
         assert_eq!(respelled("*/conv/wgrad/*"), "*/conv/weight/*");
+        assert_eq!(path(["a", "conv", "forward", "f32", "nhwc"]), "a/conv/fwd/f32/nhwc");
+        assert_eq!(respelled("*/maxpool/backward/*"), "*/maxpool/bwd/*");
         for (text, found) in [("dgrad", true), ("/data/", true), ("weight", false)] {
             assert_eq!(path_contains(parts, text), found, "{text}");
         }
