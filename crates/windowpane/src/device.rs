@@ -66,9 +66,13 @@ impl Backend {
 
     /// Whether the backend's language has the type, independent of the device.
     #[cfg(feature = "kernels")]
-    fn can_say(self, dtype: DType) -> bool {
+    fn language_has(self, dtype: DType) -> bool {
         // A device may list types that only another of its languages supports.
-        self != Self::Wgpu || matches!(dtype, DType::F32 | DType::F16 | DType::I32)
+        match self {
+            Self::Wgpu => matches!(dtype, DType::F32 | DType::F16 | DType::I32),
+            Self::Metal => dtype != DType::F64,
+            _ => true,
+        }
     }
 
     /// The backends of this build, the preferred one first.
@@ -255,8 +259,9 @@ impl Device {
     pub fn supports(&self, dtype: DType) -> bool {
         #[cfg(feature = "kernels")]
         if let Some(client) = self.own_client() {
-            let has =
-                || self.backend().can_say(dtype) && windowpane_kernels::supports(client, dtype);
+            let has = || {
+                self.backend().language_has(dtype) && windowpane_kernels::supports(client, dtype)
+            };
             return self.packs(dtype) || has();
         }
         let _ = dtype;
