@@ -134,7 +134,7 @@ pub enum Error {
         what: Quantity,
     },
     /// A convolution was given an adaptive window.
-    NoKernel,
+    AdaptiveConvolution,
     /// A convolution was given ceil rounding.
     RoundedUp,
     /// The exponent of a norm is not a finite number of at least 1.
@@ -174,7 +174,7 @@ pub enum Error {
     /// Two things that are used together have different numbers of axes.
     Rank {
         /// The number of axes expected.
-        asked: usize,
+        expected: usize,
         /// The number of axes found.
         found: usize,
     },
@@ -249,7 +249,7 @@ impl fmt::Display for Error {
                 f,
                 "a {what} was set on an adaptive window, which derives it from the input; leave it out"
             ),
-            Self::NoKernel => f.write_str(
+            Self::AdaptiveConvolution => f.write_str(
                 "a convolution was given an adaptive window but needs a kernel; use a window with the \
                  kernel size of the filters",
             ),
@@ -286,10 +286,10 @@ impl fmt::Display for Error {
                     None => Ok(()),
                 }
             }
-            Self::Rank { asked, found } => write!(
+            Self::Rank { expected, found } => write!(
                 f,
-                "the window has {asked} axes but {found} were found; give every option one number per \
-                 axis and the input two more dimensions"
+                "the window has {expected} axes but {found} were found; give every option one number \
+                 per axis and the input two more dimensions"
             ),
             Self::RankUnsupported { found } => {
                 write!(f, "{found} axes were given; a window has 1, 2 or 3")

@@ -36,7 +36,7 @@ impl Extents {
             _ if rank == 0 || rank > AXES => Err(Error::RankUnsupported { found: rank }),
             0 => Ok(Self::from_three(rank, self.values)),
             found if found == rank => Ok(self),
-            found => Err(Error::Rank { asked: rank, found }),
+            found => Err(Error::Rank { expected: rank, found }),
         }
     }
 

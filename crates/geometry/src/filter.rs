@@ -186,7 +186,7 @@ impl Convolution {
             return Err(Error::RoundedUp);
         }
         let grid = window.over(input.space())?;
-        let kernel = window.kernel().ok_or(Error::NoKernel)?;
+        let kernel = window.kernel().ok_or(Error::AdaptiveConvolution)?;
         same_kernel(kernel.of_rank(grid.rank())?, filter.kernel())?;
         if groups == 0 {
             return Err(Error::Zero { axis: None, what: Quantity::Groups });
@@ -309,7 +309,7 @@ impl Convolution {
 
 fn same_kernel(window: Extents, filter: Extents) -> Result<(), Error> {
     if window.rank() != filter.rank() {
-        return Err(Error::Rank { asked: window.rank(), found: filter.rank() });
+        return Err(Error::Rank { expected: window.rank(), found: filter.rank() });
     }
     let pairs = window.three(1).into_iter().zip(filter.three(1));
     for (i, (window, filter)) in pairs.enumerate() {

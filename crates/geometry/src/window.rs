@@ -194,9 +194,9 @@ impl Window {
     /// The same window for a problem with `rank` axes, with one number per axis in every option.
     pub fn of_rank(self, rank: usize) -> Result<Self, Error> {
         // A window with its own number of axes says so, rather than its options.
-        let asked = if self.rank() == 0 { rank } else { self.rank() };
-        if asked != rank {
-            return Err(Error::Rank { asked, found: rank });
+        let expected = if self.rank() == 0 { rank } else { self.rank() };
+        if expected != rank {
+            return Err(Error::Rank { expected, found: rank });
         }
         let (stride, dilation) = (self.stride.of_rank(rank)?, self.dilation.of_rank(rank)?);
         let size = match self.size {
@@ -227,7 +227,7 @@ impl Window {
     pub fn transposed(&self, positions: Extents, extra: Extents) -> Result<Extents, Error> {
         let rank = positions.rank();
         let (window, extra) = (self.of_rank(rank)?, extra.of_rank(rank)?);
-        let kernel = window.kernel().ok_or(Error::NoKernel)?;
+        let kernel = window.kernel().ok_or(Error::AdaptiveConvolution)?;
         let mut extents = [0; AXES];
         for (i, extent) in extents.iter_mut().enumerate().skip(AXES - rank) {
             let [positions, kernel, extra] = [positions, kernel, extra].map(|all| all.three(1)[i]);

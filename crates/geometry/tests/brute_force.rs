@@ -563,7 +563,7 @@ fn adaptive_windows_take_no_options() {
     assert_eq!(text, "the output extent on the width axis is 0; it must be at least 1");
     let many = Window::adaptive([1, LIMIT + 1]).over(over);
     assert!(matches!(refused(many).0, Error::TooLarge { what: Quantity::Output, .. }));
-    assert_eq!(refused(window.over(Extents::from([5]))).0, Error::Rank { asked: 2, found: 1 });
+    assert_eq!(refused(window.over(Extents::from([5]))).0, Error::Rank { expected: 2, found: 1 });
 }
 
 #[test]
@@ -642,7 +642,7 @@ fn shapes_have_no_extent_of_zero_but_may_have_a_batch_of_zero() {
 #[test]
 fn ranks_must_agree() {
     let window = Window::new([2, 2]);
-    let rank = |found| Error::Rank { asked: 2, found };
+    let rank = |found| Error::Rank { expected: 2, found };
     assert_eq!(refused(window.over(Extents::from([4]))).0, rank(1));
     let square = Extents::from([4, 4]);
     assert_eq!(refused(window.stride([1, 1, 1]).over(square)).0, rank(3));
@@ -709,7 +709,7 @@ fn convolutions_check_groups_and_filters() {
     let filter = Filter::new(6, 2, [4, 4].into()).unwrap();
     let (layout, order) = (Layout::ChannelsLast, FilterLayout::Fhwc);
     let adaptive = Convolution::new(image, filter, &Window::adaptive([2, 2]), 3, layout, order);
-    assert_eq!(refused(adaptive).0, Error::NoKernel);
+    assert_eq!(refused(adaptive).0, Error::AdaptiveConvolution);
     let rounded = Window::new([4, 4]).rounding(Rounding::Ceil);
     let rounded = Convolution::new(image, filter, &rounded, 3, layout, order);
     assert_eq!(refused(rounded).0, Error::RoundedUp);

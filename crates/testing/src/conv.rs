@@ -228,7 +228,7 @@ impl ConvCase {
     pub fn convolution(&self) -> Result<Convolution, windowpane_geometry::Error> {
         let input = Shape::new(self.batch, self.groups * self.channels, self.space)?;
         let filters = self.groups * self.filters;
-        let kernel = self.window.kernel().ok_or(windowpane_geometry::Error::NoKernel)?;
+        let kernel = self.window.kernel().ok_or(windowpane_geometry::Error::AdaptiveConvolution)?;
         let filter = Filter::new(filters, self.channels, kernel)?;
         let (layout, filter_layout) = (self.layout, self.filter_layout);
         Convolution::new(input, filter, &self.window, self.groups, layout, filter_layout)

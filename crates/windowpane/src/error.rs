@@ -115,7 +115,7 @@ pub enum Error {
     },
     /// The operator is not defined for this type.
     #[error("{operator} is not defined for {dtype}; convert to f64, f32, f16 or bf16 first")]
-    NotForIntegers {
+    FloatsOnly {
         /// The operator.
         operator: &'static str,
         /// The type asked for.
@@ -188,30 +188,32 @@ pub enum Error {
     },
     /// The source of a copy has other dimensions than its target.
     #[error(
-        "a tensor with dimensions {found:?} cannot be copied to one with {asked:?}; use equal dimensions"
+        "a tensor with dimensions {found:?} cannot be copied to one with {expected:?}; use equal \
+         dimensions"
     )]
     DimsMismatch {
         /// The dimensions of the target.
-        asked: Vec<usize>,
+        expected: Vec<usize>,
         /// The dimensions of the source.
         found: Vec<usize>,
     },
     /// A gradient does not have the dimensions of the operator's output.
     #[error(
-        "{operator} has an output with dimensions {asked:?} but the gradient has {found:?}; give the gradient of \
-         that output"
+        "{operator} has an output with dimensions {expected:?} but the gradient has {found:?}; give \
+         the gradient of that output"
     )]
     GradientMismatch {
         /// The operator.
         operator: &'static str,
         /// The dimensions of its output.
-        asked: Vec<usize>,
+        expected: Vec<usize>,
         /// The dimensions of the gradient.
         found: Vec<usize>,
     },
     /// A tensor that an operator needs besides its input does not have the dimensions that follow from the input.
     #[error(
-        "{operator} needs {operand} with dimensions {asked:?}, and this one has {found:?}; give one that fits the input"
+        "{operator} needs {operand} with dimensions {expected:?}, and this one has {found:?}; give one \
+         that fits the input"
     )]
     OperandMismatch {
         /// The operator.
@@ -219,7 +221,7 @@ pub enum Error {
         /// The tensor.
         operand: &'static str,
         /// The dimensions that follow from the input.
-        asked: Vec<usize>,
+        expected: Vec<usize>,
         /// The dimensions of the tensor.
         found: Vec<usize>,
     },
@@ -230,18 +232,18 @@ pub enum Error {
         mode: PaddingMode,
     },
     /// A tensor is on a device other than its operator's.
-    #[error("the tensor is on {found} but {asked} is needed; move it with `to_device`")]
+    #[error("the tensor is on {found} but {expected} is needed; move it with `to_device`")]
     DeviceMismatch {
         /// The device needed.
-        asked: Device,
+        expected: Device,
         /// The device that it is on.
         found: Device,
     },
     /// A plan was used with a device or problem that it was not made for.
-    #[error("the plan was made for {asked} but this is {found}; make a plan for this")]
+    #[error("the plan was made for {expected} but this is {found}; make a plan for this")]
     PlanMismatch {
         /// The device or problem that the plan was made for.
-        asked: String,
+        expected: String,
         /// The device or problem that the plan was used with.
         found: String,
     },

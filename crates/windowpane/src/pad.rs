@@ -70,10 +70,10 @@ impl Pad {
     /// ```
     pub fn backward(&self, dy: &Tensor, dims: &[usize]) -> Result<Tensor> {
         let padded = self.padded(dims)?;
-        let asked = dims_of(&padded, padded.output())?;
-        if dy.dims() != asked {
+        let expected = dims_of(&padded, padded.output())?;
+        if dy.dims() != expected {
             let found = dy.dims().to_vec();
-            return Err(Error::GradientMismatch { operator: NAME, asked, found });
+            return Err(Error::GradientMismatch { operator: NAME, expected, found });
         }
         gradient(&padded, dy)
     }
@@ -121,7 +121,7 @@ pub(crate) fn forward(padded: &Padded, x: &Tensor) -> Result<Tensor> {
 pub(crate) fn gradient(padded: &Padded, dy: &Tensor) -> Result<Tensor> {
     dy.device().require_alive()?;
     if !dy.dtype().is_float() {
-        return Err(Error::NotForIntegers { operator: GRADIENT, dtype: dy.dtype() });
+        return Err(Error::FloatsOnly { operator: GRADIENT, dtype: dy.dtype() });
     }
     if padded.output() == padded.input() {
         return Ok(dy.clone());

@@ -415,15 +415,15 @@ impl Tensor {
     pub fn copy_from(&mut self, source: &Self) -> Result<()> {
         self.device.require_alive()?;
         if source.device != self.device {
-            let (asked, found) = (self.device.clone(), source.device.clone());
-            return Err(Error::DeviceMismatch { asked, found });
+            let (expected, found) = (self.device.clone(), source.device.clone());
+            return Err(Error::DeviceMismatch { expected, found });
         }
         if source.dtype != self.dtype {
             return Err(Error::DTypeMismatch { asked: self.dtype, found: source.dtype });
         }
         if source.dims != self.dims {
             return Err(Error::DimsMismatch {
-                asked: self.dims.clone(),
+                expected: self.dims.clone(),
                 found: source.dims.clone(),
             });
         }

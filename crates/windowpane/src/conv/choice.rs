@@ -57,7 +57,7 @@ fn choose(
 ) -> Result<ConvPlan> {
     device.require(dtype)?;
     if !dtype.is_float() {
-        return Err(Error::NotForIntegers { operator: pass.name(), dtype });
+        return Err(Error::FloatsOnly { operator: pass.name(), dtype });
     }
     let choice = choice(conv, pass, device, dtype, &problem)?;
     Ok(ConvPlan { device: device.clone(), pass, conv: *conv, problem, padded, dtype, choice })
@@ -229,7 +229,7 @@ pub(super) fn filter_dims(conv: &Conv, dy: &[usize], x: &[usize]) -> Result<Vec<
     let input = Shape::from_dims(x, conv.layout)?;
     // If the groups do not divide the channels, checking the problem reports it.
     let channels = input.channels() / conv.groups.max(1);
-    let kernel = conv.window.kernel().ok_or(windowpane_geometry::Error::NoKernel)?;
+    let kernel = conv.window.kernel().ok_or(windowpane_geometry::Error::AdaptiveConvolution)?;
     let kernel = kernel.of_rank(output.space().rank())?;
     let filter = Filter::new(output.channels(), channels.max(1), kernel)?;
     Ok(dims(&filter, conv.filter_layout))

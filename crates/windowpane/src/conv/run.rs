@@ -154,8 +154,11 @@ pub(super) fn run_again(
                 Pass::Weight => "the output's gradient and the input",
                 Pass::Bias => "the output's gradient",
             };
-            let asked = format!("{}, which reads {reads}", plan.pass.name());
-            return Err(Error::PlanMismatch { asked, found: format!("{} tensors", inputs.len()) });
+            let expected = format!("{}, which reads {reads}", plan.pass.name());
+            return Err(Error::PlanMismatch {
+                expected,
+                found: format!("{} tensors", inputs.len()),
+            });
         }
     };
     *results = vec![result];
@@ -206,8 +209,8 @@ fn check_plan(conv: &Conv, plan: &ConvPlan, pass: Pass) -> Result<()> {
         return Ok(());
     }
     let describe = |pass: Pass, conv: &Conv| format!("{} by {conv:?}", pass.name());
-    let (asked, found) = (describe(plan.pass, &plan.conv), describe(pass, conv));
-    Err(Error::PlanMismatch { asked, found })
+    let (expected, found) = (describe(plan.pass, &plan.conv), describe(pass, conv));
+    Err(Error::PlanMismatch { expected, found })
 }
 
 fn plan_shape(plan: &ConvPlan) -> Conv {
@@ -233,14 +236,14 @@ fn check_tensor(plan: &ConvPlan, name: &str, tensor: &Tensor, planned: &[usize])
     plan.device.require_alive()?;
     if *tensor.device() != plan.device {
         let found = tensor.device().clone();
-        return Err(Error::DeviceMismatch { asked: plan.device.clone(), found });
+        return Err(Error::DeviceMismatch { expected: plan.device.clone(), found });
     }
     if (tensor.dtype(), tensor.dims()) == (plan.dtype, planned) {
         return Ok(());
     }
-    let asked = format!("{name} {} {planned:?}", plan.dtype);
+    let expected = format!("{name} {} {planned:?}", plan.dtype);
     let found = format!("{name} {} {:?}", tensor.dtype(), tensor.dims());
-    Err(Error::PlanMismatch { asked, found })
+    Err(Error::PlanMismatch { expected, found })
 }
 
 /// The input with its padding, if that is filled in.

@@ -1,4 +1,4 @@
-//! Fractional max pooling: maxima of windows at random distances.
+//! Fractional max pooling: maxima of windows at pseudo-random positions.
 
 use windowpane_geometry::{DType, Extents, Fractional, IndexBase, Layout, Shape};
 use windowpane_reference::memory;
@@ -11,8 +11,8 @@ use crate::element::{sealed::Sealed, with_float};
 use crate::tensor::element_slice;
 use crate::{Device, Error, Result, Tensor};
 
-/// Max pooling with windows of one size at random distances, so that the output may have any size that is smaller than the
-/// input.
+/// Max pooling with windows of one size at pseudo-random positions, so that the output may have any size that is
+/// smaller than the input.
 ///
 /// The distances of neighbouring windows differ by at most one on an axis; the first window is at the start of the input
 /// and the last one at its end. There is one random number from 0 to 1 for each axis of each channel of each sample. They
@@ -112,12 +112,19 @@ impl FractionalMaxPool {
     pub fn backward(&self, dy: &Tensor, winners: &Tensor, dims: &[usize]) -> Result<Tensor> {
         let problem = self.problem(GRADIENT, dy.device(), dy.dtype(), dims)?;
         let (pooling, dtype) = (problem.pooling(), dy.dtype());
-        let asked = run::dims(pooling, pooling.output());
-        if dy.dims() != asked {
+        let expected = run::dims(pooling, pooling.output());
+        if dy.dims() != expected {
             let found = dy.dims().to_vec();
-            return Err(Error::GradientMismatch { operator: NAME, asked, found });
+            return Err(Error::GradientMismatch { operator: NAME, expected, found });
         }
-        check_operand(GRADIENT, "the tensor of indices", winners, dy.device(), DType::I32, asked)?;
+        check_operand(
+            GRADIENT,
+            "the tensor of indices",
+            winners,
+            dy.device(),
+            DType::I32,
+            expected,
+        )?;
         #[cfg(feature = "kernels")]
         if let (Some((_, gradient)), Some((_, indices)), Some(target)) =
             (dy.memory(), winners.memory(), dy.device().target())
@@ -187,7 +194,7 @@ impl FractionalMaxPool {
     ) -> Result<Fractional> {
         device.require_alive()?;
         if !dtype.is_float() {
-            return Err(Error::NotForIntegers { operator, dtype });
+            return Err(Error::FloatsOnly { operator, dtype });
         }
         let input = Shape::from_dims(dims, self.layout)?;
         let output = match self.size {
@@ -201,8 +208,15 @@ impl FractionalMaxPool {
         let problem = Fractional::new(input, self.kernel, output, self.layout)?;
         problem.pooling().check_indices(self.base)?;
         if let Draws::Samples(samples) = &self.draws {
-            let asked = vec![input.batch(), input.channels(), input.space().rank()];
-            check_operand(operator, "the tensor of samples", samples, device, DType::F32, asked)?;
+            let expected = vec![input.batch(), input.channels(), input.space().rank()];
+            check_operand(
+                operator,
+                "the tensor of samples",
+                samples,
+                device,
+                DType::F32,
+                expected,
+            )?;
         }
         Ok(problem)
     }
@@ -254,18 +268,18 @@ fn check_operand(
     tensor: &Tensor,
     device: &Device,
     dtype: DType,
-    asked: Vec<usize>,
+    expected: Vec<usize>,
 ) -> Result<()> {
     if tensor.device() != device {
         let found = tensor.device().clone();
-        return Err(Error::DeviceMismatch { asked: device.clone(), found });
+        return Err(Error::DeviceMismatch { expected: device.clone(), found });
     }
     if tensor.dtype() != dtype {
         return Err(Error::DTypeMismatch { asked: dtype, found: tensor.dtype() });
     }
-    if tensor.dims() != asked {
+    if tensor.dims() != expected {
         let found = tensor.dims().to_vec();
-        return Err(Error::OperandMismatch { operator, operand, asked, found });
+        return Err(Error::OperandMismatch { operator, operand, expected, found });
     }
     Ok(())
 }

@@ -116,7 +116,7 @@ impl Operator {
             _ => dtype.is_float(),
         };
         if !takes {
-            return Err(Error::NotForIntegers { operator: self.name(), dtype });
+            return Err(Error::FloatsOnly { operator: self.name(), dtype });
         }
         Ok(())
     }

@@ -107,8 +107,12 @@ pub(crate) fn run_again(
             vec![unpool(plan, from, indices, spare)?]
         }
         _ => {
-            let asked = format!("{}, which reads {}", plan.operator.name(), plan.operator.reads());
-            return Err(Error::PlanMismatch { asked, found: format!("{} tensors", inputs.len()) });
+            let expected =
+                format!("{}, which reads {}", plan.operator.name(), plan.operator.reads());
+            return Err(Error::PlanMismatch {
+                expected,
+                found: format!("{} tensors", inputs.len()),
+            });
         }
     };
     Ok(())
@@ -139,8 +143,8 @@ fn check_plan(options: &Options, operator: Operator, plan: &PoolPlan) -> Result<
         let (input, layout) = (pooling.input().space(), pooling.layout());
         format!("{operator:?} of {input} in {layout}, windows of {}", windows.join(", "))
     };
-    let (asked, found) = (describe(plan.operator, &plan.pooling), describe(operator, &pooling));
-    Err(Error::PlanMismatch { asked, found })
+    let (expected, found) = (describe(plan.operator, &plan.pooling), describe(operator, &pooling));
+    Err(Error::PlanMismatch { expected, found })
 }
 
 /// Refuses a tensor that the plan was not made for.
@@ -148,14 +152,14 @@ fn check_tensor(plan: &PoolPlan, tensor: &Tensor, dtype: DType, shape: Shape) ->
     plan.device.require_alive()?;
     if *tensor.device() != plan.device {
         let found = tensor.device().clone();
-        return Err(Error::DeviceMismatch { asked: plan.device.clone(), found });
+        return Err(Error::DeviceMismatch { expected: plan.device.clone(), found });
     }
     let planned = dims(&plan.pooling, shape);
     if (tensor.dtype(), tensor.dims()) == (dtype, &*planned) {
         return Ok(());
     }
-    let asked = format!("{dtype} {planned:?}");
-    Err(Error::PlanMismatch { asked, found: format!("{} {:?}", tensor.dtype(), tensor.dims()) })
+    let expected = format!("{dtype} {planned:?}");
+    Err(Error::PlanMismatch { expected, found: format!("{} {:?}", tensor.dtype(), tensor.dims()) })
 }
 
 /// Refuses a pooling that does not fit in the memory of `host`, with all that is allocated on the way.

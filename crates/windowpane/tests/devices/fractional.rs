@@ -125,7 +125,7 @@ fn what_does_not_fit_is_refused() {
         }
         let integers = Tensor::from_slice(&device, &[1i32; 72], [1, 6, 6, 2]).unwrap();
         let refused = pool.forward(&integers);
-        assert!(matches!(refused, Err(Error::NotForIntegers { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::FloatsOnly { .. })), "{refused:?}");
         let given = |samples: &Tensor| pool.clone().samples(samples).forward(&x);
         assert!(given(&zeros(DType::F32, &[1, 2, 2])).is_ok());
         let wrong = given(&zeros(DType::F32, &[1, 2, 3]));
