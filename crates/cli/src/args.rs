@@ -105,19 +105,19 @@ pub(crate) struct PoolArgs {
     /// Round the output size up, keeping a last window that extends past the padding
     #[arg(long, conflicts_with_all = FITTED)]
     ceil: bool,
-    /// Divisor of an average: padded (taps in the input or padding), valid (taps in the input) or a
-    /// number, before which `truncated:` truncates averages of integers [default: padded]
+    /// Divisor of an average: padded (taps in the input or padding), valid (taps in the input), a fixed number N,
+    /// or truncated:N, which rounds averages of integers towards zero [default: padded]
     #[arg(long, value_name = "padded|valid|[truncated:]N", value_parser = divisor)]
     divisor: Option<Divisor>,
     /// Memory layout: channels-last (N,…,C) or channels-first (N,C,…); also nhwc, nchw and so on
     #[arg(long, value_name = "LAYOUT", value_parser = layouts, default_value = "channels-last")]
     pub(crate) layout: Layouts,
     /// auto, direct (reads every tap of every window), sliding (cost independent of the window size),
-    /// register_tile (neighbouring windows share loads), van_herk (sliding, on a device), block_reduce (many
-    /// threads per window), stencil (3×3 averages share their sums), cpu_rows (CPU threads keep what neighbouring
-    /// windows share); for gradients gather (reads every window over an input), gather_tile (neighbouring inputs
-    /// share loads), gather_staged (windows in shared memory) or segmented_scatter (many windows over an
-    /// input); for norms lp; for ranks and modes rank; stochastic
+    /// register_tile (neighbouring windows share loads), van_herk (what sliding means on every backend but host),
+    /// block_reduce (many threads per window), stencil (3×3 averages share their sums), cpu_rows (CPU threads keep
+    /// what neighbouring windows share); for gradients gather (reads every window over an input), gather_tile
+    /// (neighbouring inputs share loads), gather_staged (windows in shared memory) or segmented_scatter (many windows
+    /// over an input); for norms lp; for ranks and modes rank; for stochastic pooling stochastic
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
     /// Type to compute in: f64, f32, f16, bf16, i32, i16, u16, i8 or u8 [default: the file's, else f32]

@@ -39,7 +39,7 @@ pub(crate) struct PlanConv {
     /// Pass: forward, data (gradient with respect to the input) or weight (to the filters)
     #[arg(long, value_enum, default_value = "forward")]
     pass: Pass,
-    /// List every kernel and why it was chosen or not
+    /// List every kernel, with its estimated time or the reason why it does not apply
     #[arg(long)]
     why: bool,
     /// Output format

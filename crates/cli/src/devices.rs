@@ -29,7 +29,7 @@ every kernel that reads and writes memory (an emulated GPU may exceed it).";
     mut_arg("quiet", |arg| arg.help("Print only the table: no progress"))
 )]
 pub(crate) struct Devices {
-    /// Output format; json is one object a line, with the speeds in operations and bytes a second
+    /// Output format; json prints one object per line, with speeds in operations and bytes per second
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
     #[command(flatten)]

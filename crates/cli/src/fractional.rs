@@ -1,4 +1,4 @@
-//! `windowpane pool-fractional` and its gradient: maxima of windows at random distances.
+//! `windowpane pool-fractional` and its gradient: fractional max pooling.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use crate::pool::outputs;
 use crate::progress::Progress;
 
 const EXAMPLE: &str = "\
-Example: images at 0.7 times their size, by maxima of 2×2 at random distances
+Example: images at 0.7 times their size, by maxima of 2×2 windows at pseudo-random positions
   windowpane pool-fractional images.npy -o smaller.npy --kernel 2,2 --ratio 0.7 --seed 1
 Example: the same for the gradient, from the indices that the command wrote
   windowpane pool-fractional images.npy -o y.npy --kernel 2,2 --output-size 19,19 --indices at.npy
@@ -32,7 +32,7 @@ struct Windows {
     /// Window size: 1, 2 or 3 numbers, one per axis
     #[arg(long, value_name = "K,…", value_parser = positive)]
     kernel: Extents,
-    /// Seed of the distances: the same seed gives the same ones on every device
+    /// Seed of the window positions: the same seed gives the same positions on every device
     #[arg(long, value_name = "S", value_parser = count, default_value = "0")]
     seed: u32,
     /// Numbers from 0 to 1, 1 excluded, in place of a seed: float32 of the dimensions N,C,axes
@@ -104,7 +104,7 @@ pub(crate) struct PoolFractional {
     /// Spatial extents of the result
     #[arg(long, value_name = "O,…", value_parser = positive)]
     output_size: Option<Extents>,
-    /// The extents of the result as a part of the input's, rounded down
+    /// Output extents as a fraction of the input's, rounded down, as PyTorch's output_ratio
     #[arg(long, value_name = "R", value_parser = ratio)]
     ratio: Option<f64>,
     /// File for the indices of the maxima, as int32

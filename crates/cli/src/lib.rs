@@ -65,9 +65,9 @@ enum Command {
     Pool(pool::Pool),
     /// Compute the gradient of a pooling, from files.
     PoolBackward(backward::PoolBackward),
-    /// Pool an array in a file by maxima of windows at random distances.
+    /// Apply fractional max pooling to an array in a file.
     PoolFractional(fractional::PoolFractional),
-    /// Compute the gradient of such a pooling, from files.
+    /// Compute the gradient of a fractional max pooling, from files.
     PoolFractionalBackward(fractional::PoolFractionalBackward),
     /// Write the maxima in a file back to the positions they came from.
     Unpool(unpool::Unpool),

@@ -50,7 +50,7 @@ struct PlanPool {
     /// What an index counts: plane, tensor or memory
     #[arg(long, value_parser = index_base, requires = "indices", default_value = "plane")]
     index_base: IndexBase,
-    /// Print every kernel too: whether it is chosen, or why not
+    /// List every kernel, with its estimated time or the reason why it does not apply
     #[arg(long)]
     why: bool,
     /// Output format

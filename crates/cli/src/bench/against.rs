@@ -175,7 +175,7 @@ impl Earlier {
     }
 
     /// A time has changed if its median did by more than the threshold and the noise of both runs,
-    /// and the fastest window changed in the same direction: other processes can slow windows down
+    /// and the fastest timing run changed in the same direction: other processes can slow runs down
     /// but cannot make them faster.
     fn change(&self, before: &Time, after: &Time) -> Option<(Verdict, f64)> {
         let noise = before.spread + after.spread;
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(verdict(quiet(), &row(1.04, 1.04, 0.01)), None);
         assert_eq!(verdict(quiet(), &row(1.06, 1.06, 0.01)), Some(Verdict::Slower));
         assert_eq!(verdict(quiet(), &row(0.9, 0.9, 0.01)), Some(Verdict::Faster));
-        // The difference is as large as between the windows of one run.
+        // The difference is as large as between the timing runs of one of them.
         assert_eq!(verdict(quiet(), &row(1.3, 1.2, 0.4)), None);
         // Warm caches in one run and cold ones in the other: these are different contestants.
         let mut cold = row(9.0, 9.0, 0.0);

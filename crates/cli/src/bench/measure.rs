@@ -1,5 +1,5 @@
-//! Timing: windows of launches back to back, timed by the device's clock and replayed from a recording if the
-//! device supports it, to keep CPU overhead out.
+//! Timing: timing runs, called windows in this file, of launches back to back, timed by the device's clock and replayed
+//! from a recording if the device supports it, to keep CPU overhead out.
 //!
 //! With cold caches a window is one launch. Before it, outside the window, a tensor larger than any cache is
 //! filled with random numbers. Timing the fill and subtracting it would add noise larger than most launches.

@@ -117,7 +117,7 @@ struct Cases {
 #[derive(Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Bench {
-    /// The cases, a JSON object a line
+    /// The cases, one JSON object per line
     #[arg(long = "cases", value_name = "FILE.jsonl")]
     file: PathBuf,
     #[command(flatten)]
@@ -140,7 +140,7 @@ pub(crate) struct Bench {
     /// Compare with an earlier run in JSON lines; exit with status 1 if a case is slower or broken
     #[arg(long, value_name = "OLD.jsonl")]
     against: Option<PathBuf>,
-    /// Relative change of a time that is tolerated; more if its windows differ by more
+    /// Relative change of a time that is tolerated; more if its timing runs differ by more
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0.05")]
     threshold: f64,
     /// Draw the cases on rooflines, and the backends side by side
@@ -628,7 +628,7 @@ mod tests {
         assert!(row(&mut ready).time().is_some_and(|time| time.ms > 0.0));
     }
 
-    /// Every kernel is timed, the plan's choice first; a launch that takes too long is timed in one window.
+    /// Every kernel is timed, the plan's choice first; a launch that takes too long is timed in one run.
     #[test]
     fn every_kernel_is_timed() {
         #[derive(clap::Parser)]

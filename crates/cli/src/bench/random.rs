@@ -1,8 +1,9 @@
 //! Random problems of realistic sizes: those of networks and of pictures, and odd ones in between.
 //!
 //! [`Draws`] draws problems for one device, in turn for every kind, pass and type that the device supports. It draws
-//! several candidates and takes the one whose kernels were drawn least. Every other problem is a variation of one that the
-//! kernel with the fewest problems can compute, so that rarely applicable kernels run often enough.
+//! several candidates and takes the one whose kernels were drawn least. Every second problem is aimed at the combination
+//! of kernel, pass and type that has had the fewest so far: it varies a problem which that kernel is known to compute.
+//! So rarely applicable kernels run often enough.
 
 use std::collections::BTreeMap;
 
@@ -131,7 +132,7 @@ impl<'a> Draws<'a> {
 
     /// The next problem; none if the device supports none.
     ///
-    /// Sorts take turns. Once each had one, every other problem is drawn for the kernel, pass and type with the fewest
+    /// Sorts take turns. Once each had one, every second problem is drawn for the kernel, pass and type with the fewest
     /// problems, because some kernels apply to one problem in thousands.
     pub(super) fn next(&mut self, tally: &mut Tally) -> Option<Drawn> {
         self.drawn += 1;

@@ -42,7 +42,7 @@ here and on the device. The output does not depend on N.";
 #[derive(Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Verify {
-    /// The cases, a JSON object a line
+    /// The cases, one JSON object per line
     #[arg(long = "cases", value_name = "FILE.jsonl", required_unless_present = "random")]
     file: Option<PathBuf>,
     /// Draw N random problems in place of a file's cases

@@ -174,7 +174,7 @@ fn minima_and_sums_are_pooled() {
     assert!(run(&sum).succeeded().out.contains("sum pooling f32"));
 }
 
-/// The most frequent numbers inside the input, and the least of several.
+/// The most frequent numbers inside the input; the smallest one if several are equally frequent.
 #[test]
 fn modes_are_pooled() {
     let folder = Folder::new();

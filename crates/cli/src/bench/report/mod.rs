@@ -247,8 +247,8 @@ impl Group {
         );
         page += &format!("![Share of measured peak, by contestant]({name}-bars.svg)\n\n");
         page += "Each cell is the time of one launch in milliseconds and, in brackets, the share of \
-                 the measured peak.\n`~` marks times whose windows differ by more than 5 %. Ratios \
-                 use only peers recorded on the same day.";
+                 the measured peak.\n`~` marks times whose timing runs differ by more than 5 %. \
+                 Ratios use only peers recorded on the same day.";
         if let Some(told) = self.agreement.told() {
             page += &format!(" {told}");
         }

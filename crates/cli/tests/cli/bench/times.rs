@@ -283,7 +283,7 @@ fn rows_come_one_by_one() {
     assert!(rest < cases.len() - 1, "the run was over");
 }
 
-/// Rows say whether caches were warm or cold; with cold caches a window is one launch.
+/// Rows say whether caches were warm or cold; with cold caches a timing run is one launch.
 #[test]
 fn caches_are_warm_or_flushed() {
     let folder = Folder::new();
