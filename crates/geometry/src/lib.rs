@@ -26,7 +26,7 @@
 //! ```
 //!
 //! [`Window::adaptive`] takes the number of windows instead of their size. [`Padded`] is a tensor with its padding
-//! filled in. [`Fractional`] has windows at random distances.
+//! filled in. [`Fractional`] has windows at pseudo-random positions.
 //!
 //! All arithmetic is checked: a problem too large to compute is an [`Error`], never a wrapped
 //! number.

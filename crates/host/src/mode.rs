@@ -8,7 +8,7 @@
 //!     sort its taps and do the same, or count how often each number occurs if a type has only 256
 //! ```
 //!
-//! Keys ascend, and only a longer run wins: of several most frequent numbers the least is kept.
+//! Keys ascend, and only a longer run wins: if several are equally frequent, the smallest is kept.
 
 use windowpane_geometry::{Pooling, merge_exchange};
 
@@ -21,7 +21,8 @@ const MOST: usize = 200;
 /// The taps from which on 256 counters are faster than sorting.
 const COUNTED: usize = 64;
 
-/// The most frequent number of each window, and the least of several: what `windowpane_reference::pool::mode` defines.
+/// The most frequent number of each window; the smallest one if several are equally frequent. It is what
+/// `windowpane_reference::pool::mode` defines.
 ///
 /// ```
 /// use windowpane_geometry::{Extents, Layout, Pooling, Shape, Window};

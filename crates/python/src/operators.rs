@@ -393,7 +393,7 @@ pub(crate) fn rank_pool(
     call.run_one(py, move |inputs| pooling.forward(&inputs[0]))
 }
 
-/// The most frequent number of each window, and of several the least.
+/// The most frequent number of each window; the smallest one if several are equally frequent.
 #[pyfunction]
 pub(crate) fn mode_pool(
     py: Python<'_>,

@@ -107,7 +107,7 @@ def rank_pool(x: Any, rank: int | None, options: Options, device: str | None) ->
 
 
 def mode_pool(x: Any, options: Options, device: str | None) -> Any:
-    """The most frequent number of each window, and of several the least, without gradient."""
+    """The most frequent number of each window; the smallest one if several are equally frequent. No gradient."""
     return converter(x)(_native.mode_pool(x, options, device))
 
 

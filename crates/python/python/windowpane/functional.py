@@ -204,7 +204,10 @@ def _mode_pool(
     *,
     device: str | None = None,
 ) -> Any:
-    """The most frequent of each window's elements inside the input: of several, the least. It has no gradient."""
+    """The most frequent of each window's elements inside the input; the smallest one if several are equally frequent.
+
+    It has no gradient.
+    """
     space_of(input, rank)
     options = _with_small_padding(window(rank, kernel_size, stride, padding, dilation, ceil_mode))
     wide, back = ordered(input)

@@ -1024,8 +1024,9 @@ def block_reduce(
 ) -> Any:
     """The reduction of disjoint blocks, as `skimage.measure.block_reduce`; `cval` fills blocks at the end.
 
-    `mode` is the most frequent element of a block, and the least of several; NaN if there is one. The array's own library
-    computes it for integers that do not fit in 32 bits, for JAX's arrays, and for blocks along more than three axes.
+    `mode` is the most frequent element of a block; the smallest one if several are equally frequent; NaN if there is
+    one. The array's own library computes it for integers that do not fit in 32 bits, for JAX's arrays, and for blocks
+    along more than three axes.
     """
     x, library = _image(image)
     sizes = _blocks(block_size, x.ndim, func)
@@ -1105,7 +1106,7 @@ def _reduced(
 
 
 def _mode(x: Any, library: Any, sizes: list[int], device: str | None) -> Any:
-    """The most frequent element of each block, and the least of several."""
+    """The most frequent element of each block; the smallest one if several are equally frequent."""
     within = [min(size, extent) for size, extent in zip(sizes, x.shape, strict=True)]
     groups = list(_groups(range(x.ndim), within))
     is_here = library is np and device in (None, "host")

@@ -1,4 +1,4 @@
-//! Fractional max pooling: maxima of windows at random distances.
+//! Fractional max pooling: maxima of windows at pseudo-random positions.
 //!
 //! Its gradient is that of any maximum, [`max_backward`](super::backward::max_backward) with the pooling of the problem.
 

@@ -8,7 +8,7 @@
 //! min     the same with the order of the numbers reversed
 //! average y[o] = Σ { x[x(o, t)] : t inside } / divisor(o)        an empty window: 0
 //! rank    y[o] = the number of the window that a given number of others precede     an empty window: 0
-//! mode    y[o] = the most frequent number of the window, the least of several       an empty window: 0
+//! mode    y[o] = the most frequent number of the window, the smallest if several    an empty window: 0
 //! drawn   y[o] = a number of the window, drawn with a probability proportional to it      an empty window: 0, index −1
 //! norm    y[o] = (Σ { |x[x(o, t)]|^p : t inside })^(1/p)         an empty window: 0
 //! unpool  x[i] = y[o] where winner(o) is i, else 0               of several, the last
@@ -19,7 +19,7 @@
 //! * [`direct`]: visits every tap of every window; defines what the operators mean.
 //! * [`deque`]: maxima with monotone deques, one axis at a time; work per element, not per tap.
 //! * [`prefix`]: averages with prefix sums, with the same property.
-//! * [`fractional`]: maxima of windows at random distances.
+//! * [`fractional`]: maxima of windows at pseudo-random positions.
 //! * [`lp`]: the norm and its gradient as plain loops, and the bound on a kernel's error.
 //! * [`mod@rank`]: medians and other ranks, by selecting among the taps of each window.
 //! * [`mod@mode`]: the most frequent numbers, by sorting the taps of each window.

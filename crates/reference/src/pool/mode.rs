@@ -1,7 +1,7 @@
 //! The mode: the most frequent number of each window.
 //!
 //! ```text
-//! y[o] = the number that most of the x[x(o, t)], t inside, are      of several, the least; an empty window: 0
+//! y[o] = the number that most of the x[x(o, t)], t inside, are      the smallest if several; an empty window: 0
 //! ```
 //!
 //! Numbers are the same if neither is less in the order of maxima, so −0 and +0 are two numbers. A window with NaN gives
@@ -12,7 +12,7 @@ use windowpane_geometry::Pooling;
 use super::windows::{order, reduced};
 use crate::Scalar;
 
-/// The most frequent number of each window, and the least of several.
+/// The most frequent number of each window; the smallest one if several are equally frequent.
 ///
 /// ```
 /// use windowpane_geometry::{Extents, Layout, Pooling, Shape, Window};

@@ -6,8 +6,8 @@
 //! mean  y[o] = Σ w² / Σ w                                       0 if the sum is 0
 //! ```
 //!
-//! The sums of a drawing are in `f32`, in `f64` for `f64`, added in the row-major order of the taps: then every device
-//! draws the same. `u(o)` is [`uniform`] of the output's position in the logical N, C, D, H, W tensor. The first NaN of a
+//! The sums of stochastic pooling are in `f32`, in `f64` for `f64`, added in the row-major order of the taps: then every
+//! device draws the same. `u(o)` is [`uniform`] of the output's position in the logical N, C, D, H, W tensor. The first NaN of a
 //! window is drawn, if there is one.
 //!
 //! The error of the mean on a device: each quotient by the largest weight has an error of 2.5 units of the last place, and so

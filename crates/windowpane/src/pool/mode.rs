@@ -7,7 +7,7 @@ use super::run::run;
 use super::{Operator, Options};
 use crate::{Device, PoolAlgorithm, PoolPlan, Result, Tensor};
 
-/// Mode pooling: the most frequent number of each window, and of several the least.
+/// Mode pooling: the most frequent number of each window; the smallest one if several are equally frequent.
 ///
 /// It makes images and volumes of labels smaller: every result is one of the window's labels, where a mean or a median
 /// would mix them. Padding has no numbers: of a window at the border only those inside the input are counted. A window with

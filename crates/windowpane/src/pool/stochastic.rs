@@ -64,7 +64,7 @@ impl StochasticPool {
 
     option_methods!();
 
-    /// Sets the seed of the drawing; 0 by default.
+    /// Sets the seed; 0 by default.
     pub fn seed(mut self, seed: u32) -> Self {
         self.seed = seed;
         self

@@ -425,8 +425,8 @@ impl Operator {
         }
     }
 
-    /// One that a kernel computes: norms, ranks and modes, and drawings have kernels of their own, which compute no other
-    /// operator.
+    /// One that a kernel computes: norms, ranks and modes, and stochastic pooling have kernels of their own, which
+    /// compute no other operator.
     fn by(self, kernel: pool::Algorithm) -> Self {
         match (kernel, self) {
             (pool::Algorithm::Stochastic, Self::Drawn(_) | Self::MeanDrawn) => self,
