@@ -24,7 +24,7 @@ pub(super) fn backward<S: Float, A: Float, N: Size>(
     let site = site_of(args, vector, form.window);
     let index = if comptime!(form.window.fold.is_extremum()) {
         let position = Vector::new(site.position);
-        index_of::<N>(&args.problem, site.sample, site.lane, position, form.window)
+        index_of::<N>(&args.problem, site.sample, site.pixel_vector, position, form.window)
     } else {
         Vector::new(0i32)
     };

@@ -39,7 +39,8 @@ fn the_choice_is_nearly_always_the_fastest() {
 }
 
 /// Every device with a profile has a plan within its limits for each recorded problem. Where a result depends on many
-/// elements, most of which its neighbours depend on too, no unit reads all of them for it alone.
+/// elements, most of which its neighbours depend on too, no unit reads all of them for it alone; only for gradients of
+/// maxima over volumes there is no other kernel.
 #[test]
 fn known_devices_have_sensible_plans() {
     for Profile { name, capabilities: device } in profiles::PROFILES {
@@ -56,7 +57,9 @@ fn known_devices_have_sensible_plans() {
             let reads = if problem.gradient { windows } else { pooling.grid().taps() };
             let shared = reads >= 64 && windows > 1;
             let alone = [Algorithm::Direct, Algorithm::Gather].contains(&plan.algorithm());
-            assert!(!(alone && shared), "{name}: {plan:?}: {}", record.0);
+            let is_volume = pooling.grid().axes()[0].kernel() > 1;
+            let only_gathered = problem.gradient && problem.reduction.is_extremum() && is_volume;
+            assert!(!(alone && shared) || only_gathered, "{name}: {plan:?}: {}", record.0);
         }
     }
 }

@@ -407,7 +407,7 @@ fn gradients_of_large_windows_do_not_read_every_window() {
     }
 }
 
-/// Planes too large for one launch, and volumes, are divided by their windows' divisors in a launch of its own.
+/// Planes too large for one launch, and volumes, are divided by their windows' divisors in a launch of their own.
 #[test]
 fn gradients_of_averages_do_not_read_every_window() {
     let mean = Reduction::Average(Divisor::Valid);
@@ -422,7 +422,9 @@ fn gradients_of_averages_do_not_read_every_window() {
             for device in [GPU, profiles::H200.capabilities] {
                 let plan = Plan::new(problem, &device).unwrap();
                 assert_eq!(plan.algorithm(), Algorithm::VanHerk, "{layout:?} {extents:?}");
-                assert!(plan.settings.workspace >= pooling.output().elements() * 4);
+                let fused = plan.config == Config::VanHerk(van_herk::Config { fused: true });
+                let divided = plan.settings.workspace >= pooling.output().elements() * 4;
+                assert!(divided || (fused && kernel[0] == 1), "{layout:?} {plan:?}");
             }
         }
     }
