@@ -148,8 +148,9 @@ mod cube {
 
     use super::{ArithmeticUnit, DType};
 
-    /// The vector widths that are tried.
-    const WIDTHS: [usize; 4] = [1, 2, 4, 8];
+    /// The vector widths that are tried, the last three only on CPUs: several registers each, as a core needs several
+    /// operations at once.
+    const WIDTHS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
     /// The threads per cube on a GPU and the cubes on a CPU, enough to hide the latency of an operation.
     const UNITS: u32 = 256;
@@ -173,9 +174,20 @@ mod cube {
                 return Ok(None);
             }
             ArithmeticUnit::Vector => {
-                let build =
-                    |lanes| compute_direct::build_kernel(client, elem, config(client, lanes));
-                WIDTHS.map(build).into()
+                let is_cpu = client.properties().hardware.num_cpu_cores.is_some();
+                let widths = WIDTHS.into_iter().filter(|lanes| is_cpu || *lanes <= 8);
+                // Kernels compute 16-bit types in f32 where that is faster.
+                let elems = match dtype {
+                    DType::F16 | DType::BF16 if is_cpu => {
+                        vec![elem, ElemType::Float(FloatKind::F32)]
+                    }
+                    _ => vec![elem],
+                };
+                let build = |(elem, lanes)| {
+                    compute_direct::build_kernel(client, elem, config(client, lanes))
+                };
+                let all = widths.flat_map(|lanes| elems.iter().map(move |elem| (*elem, lanes)));
+                all.map(build).collect()
             }
             ArithmeticUnit::MatrixTf32 if elem != ElemType::Float(FloatKind::F32) => {
                 return Ok(None);
