@@ -78,6 +78,7 @@ fn sums<E: Float>(
     // Where the first of the taps that share a run reads it.
     let begin = if comptime!(form.phased) { reach(width) } else { args.width_first };
     for step in work.first..work.end {
+        // Not where taps share a run: there a step has all its products.
         let is_last_slice = args.slices.modulo(step) == args.last_slice;
         pipeline.wait_full(*state);
         let (place, first) = if comptime!(form.shares()) {
@@ -89,8 +90,7 @@ fn sums<E: Float>(
         };
         let rows = pipeline.rows_of(place, first, form);
         let columns = pipeline.columns_of(columns_place(step, *state, form), form);
-        // Where a step has fewer products, the compiler must see each step whole: products under a condition wait for
-        // those before it.
+        // The last slice of a tap's channels has fewer products; in either branch a step is whole.
         if comptime!(form.ends_early()) {
             if is_last_slice {
                 multiply_step(&sums, &rows, &columns, form.last_instructions, form);
