@@ -1,7 +1,7 @@
 use crate::{AXES, AxisName, Error, Extents, Layout, Pooling, Quantity, Shape, Window, uniform};
 
-/// A fractional max pooling: windows of one size at pseudo-random positions, whose distances on an axis differ by at most
-/// one.
+/// A fractional max pooling: windows of one size at pseudo-random positions, whose distances on an axis differ by at
+/// most one.
 ///
 /// ```text
 /// step     = (L − k) / (O − 1)

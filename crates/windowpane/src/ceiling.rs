@@ -148,9 +148,10 @@ mod cube {
 
     use super::{ArithmeticUnit, DType};
 
-    /// The vector widths that are tried, the last three only on CPUs: several registers each, as a core needs several
-    /// operations at once.
-    const WIDTHS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+    /// The vector widths that are tried. On a CPU the last ones take several registers, so that a core has enough independent
+    /// operations.
+    const WIDTHS: &[usize] = &[1, 2, 4, 8];
+    const CPU_WIDTHS: &[usize] = &[1, 2, 4, 8, 16, 32, 64];
 
     /// The threads per cube on a GPU and the cubes on a CPU, enough to hide the latency of an operation.
     const UNITS: u32 = 256;
@@ -175,19 +176,15 @@ mod cube {
             }
             ArithmeticUnit::Vector => {
                 let is_cpu = client.properties().hardware.num_cpu_cores.is_some();
-                let widths = WIDTHS.into_iter().filter(|lanes| is_cpu || *lanes <= 8);
-                // Kernels compute 16-bit types in f32 where that is faster.
-                let elems = match dtype {
-                    DType::F16 | DType::BF16 if is_cpu => {
-                        vec![elem, ElemType::Float(FloatKind::F32)]
-                    }
-                    _ => vec![elem],
-                };
-                let build = |(elem, lanes)| {
+                let widths = if is_cpu { CPU_WIDTHS } else { WIDTHS };
+                // A CPU's kernels compute 16-bit types in f32.
+                let wider = ElemType::Float(FloatKind::F32);
+                let wider = (is_cpu && dtype.size() == 2).then_some(wider);
+                let elems = [elem].into_iter().chain(wider);
+                let build = |elem, &lanes: &usize| {
                     compute_direct::build_kernel(client, elem, config(client, lanes))
                 };
-                let all = widths.flat_map(|lanes| elems.iter().map(move |elem| (*elem, lanes)));
-                all.map(build).collect()
+                elems.flat_map(|elem| widths.iter().map(move |lanes| build(elem, lanes))).collect()
             }
             ArithmeticUnit::MatrixTf32 if elem != ElemType::Float(FloatKind::F32) => {
                 return Ok(None);

@@ -56,7 +56,7 @@ fn text<'a>(package: &'a Value, key: &str) -> &'a str {
     package[key].as_str().unwrap_or_default()
 }
 
-/// The entries and files that are not there. crates.io takes at most five keywords and five categories.
+/// The entries and files that are not there. At most five keywords and five categories may be given.
 fn lacks(package: &Value, files: &[String]) -> impl Iterator<Item = &'static str> {
     let has = |entry: &&str| match &package[*entry] {
         Value::Array(list) => (1..=5).contains(&list.len()),

@@ -33,9 +33,8 @@ pub(super) struct Case {
 /// A pass; `forward` and `backward` are read as `fwd` and `bwd`.
 fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let pass = String::deserialize(deserializer)?;
-    Ok(match pass.as_str() {
-        "forward" => "fwd".into(),
-        "backward" => "bwd".into(),
+    Ok(match row::pass_name(&pass) {
+        name @ ("fwd" | "bwd") => name.into(),
         _ => pass,
     })
 }

@@ -1,9 +1,9 @@
 //! Random problems of realistic sizes: those of networks and of pictures, and odd ones in between.
 //!
 //! [`Draws`] draws problems for one device, in turn for every kind, pass and type that the device supports. It draws
-//! several candidates and takes the one whose kernels were drawn least. Every second problem is aimed at the combination
-//! of kernel, pass and type that has had the fewest so far: it varies a problem which that kernel is known to compute.
-//! So rarely applicable kernels run often enough.
+//! several candidates and takes the one whose kernels were drawn least. Every second problem is for the combination of
+//! kernel, pass and type that has had the fewest so far: it varies a problem which that kernel is known to compute. So
+//! rarely applicable kernels run often enough.
 
 use std::collections::BTreeMap;
 

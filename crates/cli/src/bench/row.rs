@@ -212,8 +212,8 @@ pub(super) struct Time {
     /// Operations per byte; a pooling has one per tap, a convolution two.
     #[serde(default)]
     pub(super) intensity: Option<f64>,
-    /// Share of the bandwidth of the largest copy or of one of as many bytes, whichever is faster, or of the arithmetic peak
-    /// where that share is larger.
+    /// Share of the bandwidth of the largest copy or of one of as many bytes, whichever is faster, or of the arithmetic
+    /// peak where that share is larger.
     #[serde(default)]
     pub(super) ceiling_fraction: Option<f64>,
     /// Share of the bandwidth of a copy of as many bytes.

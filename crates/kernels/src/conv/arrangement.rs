@@ -1,5 +1,5 @@
-//! Computes a problem in another arrangement than its tensors have: rearranges them before and after the kernel, in the same
-//! call.
+//! Computes a problem in another arrangement than its tensors have: rearranges them before and after the kernel, in the
+//! same call.
 //!
 //! * In another layout: a kernel that only reads channels-last tensors can then also compute channels-first ones. Where the
 //!   sums are long, reading and writing the tensors once more takes little time compared with the time that the kernel

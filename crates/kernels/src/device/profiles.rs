@@ -1,8 +1,8 @@
 //! Devices as data: the capabilities that plans need, without having the device.
 //!
 //! The numbers are the makers' public figures, combined with the features that CubeCL reports for such a device. They
-//! show that plans stay within a device's limits. The speeds of the H200 were measured; the H100 has these, except for its
-//! memory bandwidth; those of the others are the makers' figures too.
+//! show that plans stay within a device's limits. The speeds of the H200 were measured; the H100 has these, except for
+//! its memory bandwidth; those of the others are the makers' figures too.
 
 use super::{Capabilities, Fragment, Fragments, Speeds};
 

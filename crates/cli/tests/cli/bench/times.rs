@@ -40,8 +40,7 @@ fn cases_are_timed_on_every_backend() {
     let ran = run_with(&["bench", "--cases", &file], &["--backend", &backends.join(",")]);
     let lines = rows(&ran.succeeded());
     let (ceilings, rows) = split(&lines);
-    // The device of each backend, and the ceiling of its cases: the largest copy, whose line is the first, or the smallest,
-    // which moves more bytes than they do.
+    // The device of each backend, and the bandwidth with which its cases are compared. Its largest copy is the first line.
     let ceilings: Vec<_> = backends
         .iter()
         .map(|backend| {
@@ -127,8 +126,8 @@ fn convolutions_are_timed_and_verified_on_every_backend() {
     }
 }
 
-/// The bandwidth with which cases of few bytes are compared, from the ceilings of a device: that of its largest copy, or
-/// of its smallest, whichever is faster.
+/// The bandwidth with which cases of few bytes are compared: that of the device's largest copy, or of its smallest, which
+/// moves more bytes than they do; whichever is faster.
 fn copy_of_few_bytes(ceilings: &[&Value]) -> f64 {
     let copies: Vec<_> = ceilings.iter().filter(|row| row["ceiling"] == "copy").collect();
     let [first, last] =

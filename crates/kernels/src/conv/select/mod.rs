@@ -232,7 +232,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The kernels that can compute a problem and that the options allow, with each arrangement that they can compute it in.
+/// The kernels that can compute a problem and that the options allow, with each arrangement in which they can.
 fn candidates(
     task: Task<'_>,
     options: PlanOptions,

@@ -2,6 +2,7 @@
 
 use windowpane_geometry::{Filter, FilterLayout, Layout, Precision};
 
+use super::tests::check_limits;
 use super::*;
 use crate::device::profiles::{self, Profile};
 use crate::device::recorded::{RECORDED, Record, check_choices, mean};
@@ -67,8 +68,8 @@ fn the_choice_is_nearly_always_the_fastest() {
     }
 }
 
-/// Every device with a profile has a plan within its limits for each recorded problem. It uses matrix units if the device
-/// has them for the type, both sides of the product fill them, and there is enough work.
+/// Every device with a profile has a plan within its limits for each recorded problem. It uses matrix units if the
+/// device has them for the type, both sides of the product fill them, and there is enough work.
 #[test]
 fn known_devices_have_sensible_plans() {
     for Profile { name, capabilities: device } in profiles::PROFILES {
@@ -79,10 +80,7 @@ fn known_devices_have_sensible_plans() {
                 Err(PlanError::NoTf32) if device.matrix.tf32.is_none() => continue,
                 plan => plan.expect("a plan"),
             };
-            assert_eq!(plan.check(&conv, request, &device), Ok(()), "{name}: {plan:?}");
-            assert!(plan.units <= device.units_per_cube, "{name}: {plan:?}");
-            let bytes = plan.workspace(&conv, request) as u64;
-            assert!(bytes <= device.buffer_bytes, "{name}: {plan:?}");
+            check_limits(name, &plan, Task { conv: &conv, request, device: &device });
             let units = match request.dtype {
                 DType::F16 => device.matrix.f16,
                 DType::BF16 => device.matrix.bf16,

@@ -674,6 +674,14 @@ fn every_kernel_has_a_verdict() {
     assert_eq!(reason(&dense, Algorithm::Cpu), "does not apply: it is for CPUs");
 }
 
+/// Checks that a plan is within the limits of a device.
+pub(super) fn check_limits(name: &str, plan: &Plan, Task { conv, request, device }: Task<'_>) {
+    assert_eq!(plan.check(conv, request, device), Ok(()), "{name}: {plan:?}");
+    assert!(plan.units <= device.units_per_cube, "{name}: {plan:?}");
+    let bytes = plan.workspace(conv, request) as u64;
+    assert!(bytes <= device.buffer_bytes, "{name}: {plan:?}");
+}
+
 /// Every device with a profile has a plan within its limits for each problem. It uses matrix units if the device has
 /// them and the problem fills them.
 #[test]
@@ -689,10 +697,7 @@ fn known_devices_have_plans_within_their_limits() {
                     .flat_map(|pass| [F32, BF16].map(|request| (pass, Request { pass, ..request })))
                 {
                     let plan = plan(&conv, request, &device).unwrap();
-                    assert_eq!(plan.check(&conv, request, &device), Ok(()), "{name}: {plan:?}");
-                    assert!(plan.units <= device.units_per_cube, "{name}: {plan:?}");
-                    let bytes = plan.workspace(&conv, request) as u64;
-                    assert!(bytes <= device.buffer_bytes, "{name}: {plan:?}");
+                    check_limits(name, &plan, Task { conv: &conv, request, device: &device });
                     let large = batch > 1 || channels > 64;
                     let fills = groups == 1 && channels >= 64 && large && pass != Pass::Bias;
                     if fills && request.dtype == DType::BF16 && device.matrix.bf16.is_some() {

@@ -9,8 +9,8 @@
 //!                  keep the key if it is more frequent than the ones before
 //! ```
 //!
-//! Keys ascend in both, and only a more frequent one replaces another: the smallest of equally frequent ones is kept. The second way reads
-//! a window once for each of its numbers, at most.
+//! Keys ascend in both, and only a more frequent one replaces another: the smallest of equally frequent ones is kept.
+//! The second way reads a window once for each of its numbers, at most.
 
 use cubecl::prelude::*;
 

@@ -2,6 +2,7 @@
 
 use windowpane_geometry::{Divisor, IndexBase};
 
+use super::tests::check_limits;
 use super::*;
 use crate::device::profiles::{self, Profile};
 use crate::device::recorded::{RECORDED, Record, check_choices};
@@ -48,9 +49,7 @@ fn known_devices_have_sensible_plans() {
             let pooling = record.pooling();
             let problem = record.problem(&pooling);
             let plan = Plan::new(problem, &device).expect("a plan");
-            assert_eq!(plan.check(problem, &device), Ok(()), "{name}: {plan:?}");
-            assert!(plan.settings.units <= device.units_per_cube, "{name}: {plan:?}");
-            assert!(plan.settings.workspace as u64 <= device.buffer_bytes, "{name}: {plan:?}");
+            check_limits(name, &plan, problem, &device);
             // A gradient reads the windows over an element.
             let axes = pooling.grid().axes().iter();
             let windows: usize = axes.map(|axis| axis.kernel().div_ceil(axis.stride())).product();

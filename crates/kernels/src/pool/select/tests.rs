@@ -891,6 +891,15 @@ fn a_kernel_that_does_not_apply_has_a_reason() {
     );
 }
 
+/// Checks that a plan is within the limits of a device.
+pub(super) fn check_limits(name: &str, plan: &Plan, problem: Problem<'_>, device: &Capabilities) {
+    assert_eq!(plan.check(problem, device), Ok(()), "{name}: {plan:?}");
+    let Settings { units, lanes, workspace, .. } = plan.settings;
+    assert!(units <= device.units_per_cube, "{name}: {plan:?}");
+    assert!(lanes * problem.dtype.size() <= device.load_bytes, "{name}: {plan:?}");
+    assert!(workspace as u64 <= device.buffer_bytes, "{name}: {plan:?}");
+}
+
 /// Every known device has a plan within its limits for each problem and for its gradient.
 #[test]
 fn known_devices_have_plans_within_their_limits() {
@@ -919,19 +928,7 @@ fn known_devices_have_plans_within_their_limits() {
                         let problem =
                             Problem { gradient, ..Problem::new(&pooling, reduction, dtype) };
                         let plan = Plan::new(problem, &device).unwrap();
-                        let settings = plan.settings;
-                        assert_eq!(
-                            plan.task(problem, &device).map(drop),
-                            Ok(()),
-                            "{name}: {plan:?}"
-                        );
-                        assert!(settings.units <= device.units_per_cube, "{name}: {plan:?}");
-                        assert!(
-                            settings.lanes * dtype.size() <= device.load_bytes,
-                            "{name}: {plan:?}"
-                        );
-                        let bytes = settings.workspace as u64;
-                        assert!(bytes <= device.buffer_bytes, "{name}: {plan:?}");
+                        check_limits(name, &plan, problem, &device);
                     }
                 }
             }

@@ -8,20 +8,20 @@ use windowpane_geometry::{AXES, Pooling};
 
 use crate::cube::axis::{AxisArgs, AxisForm, axis_args};
 use crate::cube::convert::{Widening, elem, widen};
-use crate::cube::unit::{grid, plain_units, unit_position, widest_lanes};
+use crate::cube::unit::{plain_grid, unit_position, widest_lanes};
+use crate::device::Target;
 use crate::pool::common::window::{Fold, counted_at};
 use crate::pool::common::{Task, Tensor};
 
-/// Divides the elements of `input`, each of which belongs to a window of `windows`, by the number of taps that the window
-/// has inside its input. The result has the type of sums.
+/// Divides each element of `input`, which belongs to a window of `windows`, by the number of the window's taps inside its
+/// input. The result has the type of sums.
 pub(super) fn launch(client: &Client, task: Task<'_>, windows: &Pooling, input: &Handle) -> Handle {
     let accumulator = task.settings.accumulator;
     let elements = task.inputs();
     let lanes = widest_lanes(task.device, accumulator.size(), task.pixel());
     let vectors = elements / lanes;
     let output = client.empty(elements * accumulator.size());
-    let units = if task.settings.contiguous { plain_units(task.device) } else { UNITS };
-    let (cubes, dim) = grid(client, units, vectors);
+    let (cubes, dim) = plain_grid(Target { client, device: task.device }, vectors);
     let [depth, height, width] = windows.grid().axes();
     let args = DivisionArgsLaunch::new(
         vectors as u32,
@@ -65,9 +65,6 @@ pub(super) fn seconds(task: Task<'_>) -> f64 {
         + device.copy_seconds((bytes(task) + task.inputs() * task.dtype().size()) as f64)
 }
 
-/// The units of a cube on a GPU.
-const UNITS: u32 = 256;
-
 #[derive(CubeType, CubeLaunch)]
 struct DivisionArgs {
     vectors: u32,
@@ -85,7 +82,7 @@ struct DivisionForm {
     contiguous: bool,
 }
 
-/// Dividing, not multiplying by a reciprocal, which would round twice.
+/// Divides, because multiplying by a reciprocal would round twice.
 #[cube(launch_unchecked)]
 fn divide<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],

@@ -76,10 +76,9 @@ impl Kernel for Config {
         let sums = Sums::of(task.problem)?;
         let task = Task { problem: sums.problem(task.problem), ..task };
         let own = Settings { unrolled: false, ..task.settings };
-        // A launch over planes divides what it reads.
-        let divides = sums.divisors.is_some() && task.axes()[0].kernel() == 1;
+        let [_, read] = Self { fused: true }.divisors(&sums, task);
         let fused = planes::units(task.with(own))
-            .filter(|&units| divides || planes::pays(task.problem, units));
+            .filter(|&units| read.is_some() || planes::pays(task.problem, units));
         let settings = match fused {
             Some(units) => Settings { units, lanes: 1, ..own },
             None => own,
@@ -98,7 +97,8 @@ impl Kernel for Config {
         if self.fused {
             planes::check(task)?;
         }
-        let divided = self.divided(&sums, task).map(|_| task.inputs());
+        let [first, _] = self.divisors(&sums, task);
+        let divided = first.map(|_| task.inputs());
         let passes = self.passes(&sums, task);
         let most = passes.iter().map(lines::AxisPass::written).chain(divided).max();
         check_workspace(most.unwrap_or(0), self.scratch(&sums, task), task.device)
@@ -110,20 +110,17 @@ impl Kernel for Config {
         let lines = self.line_units(task);
         let passes = self.passes(&sums, task);
         let passes = passes.iter().map(|axis_pass| lines::seconds(task, axis_pass, lines));
-        let divided = self.divided(&sums, task);
-        let planes = match self.fused {
-            true => planes::seconds(task, sums.divisors.is_some() && divided.is_none()),
-            false => 0.0,
-        };
-        divided.map_or(0.0, |_| division::seconds(task)) + passes.sum::<f64>() + planes
+        let [first, read] = self.divisors(&sums, task);
+        let planes = if self.fused { planes::seconds(task, read.is_some()) } else { 0.0 };
+        first.map_or(0.0, |_| division::seconds(task)) + passes.sum::<f64>() + planes
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         let Buffers { client, input, output, indices, .. } = buffers;
         let sums = Sums::of(task.problem)?;
         let task = Task { problem: sums.problem(task.problem), ..task };
-        let divided = self.divided(&sums, task);
-        let mut values = match divided {
+        let [first, read] = self.divisors(&sums, task);
+        let mut values = match first {
             Some(windows) => division::launch(client, task, windows, input.handle),
             None => input.handle.clone(),
         };
@@ -145,26 +142,26 @@ impl Kernel for Config {
             (values, positions) = (tensors.output, tensors.indices);
         }
         if self.fused {
-            let divisors = sums.divisors.filter(|_| divided.is_none());
-            planes::launch(client, task, divisors, [&values, output.handle])?;
+            planes::launch(client, task, read, [&values, output.handle])?;
         }
         Ok(())
     }
 }
 
 impl Config {
-    /// The pooling whose windows' divisors everything is divided by first, if no pass does that.
-    fn divided<'a>(self, sums: &Sums<'a>, task: Task<'_>) -> Option<&'a Pooling> {
-        let reads_planes = self.fused && task.axes()[0].kernel() == 1;
-        sums.divisors.filter(|_| !reads_planes)
+    /// The pooling by whose windows' divisors elements are divided: in a launch before the passes, or by a launch over
+    /// planes as it reads them. That is possible if it is the first.
+    fn divisors<'a>(self, sums: &Sums<'a>, task: Task<'_>) -> [Option<&'a Pooling>; 2] {
+        match self.fused && task.axes()[0].kernel() == 1 {
+            true => [None, sums.divisors],
+            false => [sums.divisors, None],
+        }
     }
 
     /// The passes of single axes.
     fn passes(self, sums: &Sums<'_>, task: Task<'_>) -> Vec<lines::AxisPass> {
-        let source = match self.divided(sums, task) {
-            Some(_) => task.settings.accumulator,
-            None => task.dtype(),
-        };
+        let [first, _] = self.divisors(sums, task);
+        let source = first.map_or(task.dtype(), |_| task.settings.accumulator);
         match self.fused {
             true => lines::depth(task, source).into_iter().collect(),
             false => lines::all_axes(task, source),
@@ -173,7 +170,8 @@ impl Config {
 
     /// The bytes of the scratch buffers.
     fn scratch(self, sums: &Sums<'_>, task: Task<'_>) -> usize {
-        let divided = self.divided(sums, task).map_or(0, |_| division::bytes(task));
+        let [first, _] = self.divisors(sums, task);
+        let divided = first.map_or(0, |_| division::bytes(task));
         let passes = self.passes(sums, task);
         divided + passes.iter().flat_map(lines::AxisPass::scratch).sum::<usize>()
     }

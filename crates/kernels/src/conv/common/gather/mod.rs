@@ -120,8 +120,8 @@ impl Sweep {
     }
 }
 
-/// The im2col view of one matrix product: which element each row and term reads. It describes a convolution, or one phase
-/// of its data gradient.
+/// The im2col view of one matrix product: which element each row and term reads. It describes a convolution, or one
+/// phase of its data gradient.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::conv) struct Gather {
     pub(in crate::conv) axes: [Sweep; AXES],

@@ -19,8 +19,8 @@
 //! the epilogue a plane stores its fragments to shared memory, one strip of neighbours at a time, from which each
 //! unit reads four columns.
 //!
-//! The size of a block decides its speed. On NVIDIA GPUs one 16×16×16 product takes two `mma` instructions. Per fragment product, a plane of
-//! 4 by 2 fragments reads 3/4 of a fragment from shared memory, and a plane of 4 by 4 reads half of one. With a block
+//! The size of a block decides its speed. On NVIDIA GPUs one 16×16×16 product takes two `mma` instructions. Per fragment
+//! product, a plane of 4 by 2 fragments reads 3/4 of a fragment from shared memory, and one of 4 by 4 half. With a block
 //! of 128 by 256 by 64 terms of 16 bits, a step reads 128 KiB, stores 48 and loads 48. All of it passes through one
 //! pipe at 128 bytes per cycle, which takes 1800 cycles; an H200's matrix units, according to its counters, are busy
 //! for 1540. This block reaches 370 TFLOP/s there, and 128 by 128 by 32 terms with 4 by 2 fragments 235 (2026-11-21,

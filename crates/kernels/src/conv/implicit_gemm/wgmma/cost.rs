@@ -185,8 +185,8 @@ fn tiles_cycles(
 ) -> f64 {
     let (m, n) = (tile.block_m as f64, tile.block_n as f64);
     let times = product.times() as f64;
-    // A step of fewer terms takes a fraction of the time. The last slices of taps are counted like the others: their
-    // omitted products made the layers for which they were counted 20 to 35 % slower, by narrower tiles.
+    // A step of fewer terms takes a fraction of the time. The last slice of a tap is estimated like the others, although it
+    // may have fewer products: an estimate with fewer chose narrower tiles, which took 20 to 35 % longer.
     let part = (product.terms_per_step() * product.size) as f64 / f64::from(LINE);
     let read = part * times * m / 64.0 * 4.0 * (64.0 + n) * 32.0;
     let stored = if splits > 1 || product.pass == Pass::Weight { 4 } else { product.size };

@@ -230,13 +230,13 @@ impl Product {
         self.terms_per_step() / WgmmaTileLayout::k_step(self.size)
     }
 
-    /// The same for the last slice of a tap: behind its last channel there are only zeros, which need not be multiplied.
+    /// The same for the last slice of a tap. Behind its last channel there are only zeros, which need not be multiplied.
     pub(super) fn instructions_of_last_slice(&self) -> usize {
         if self.pass == Pass::Weight || self.planar().is_some() || self.parts > 1 {
             return self.instructions_per_step();
         }
         let terms = self.inner() - (self.slices() - 1) * self.slice();
-        // A second one runs while a warpgroup waits for the first, and for those of the step before.
+        // At least two: the second one runs while a warpgroup waits for the first, and for the step before.
         terms.div_ceil(WgmmaTileLayout::k_step(self.size)).max(2).min(self.instructions_per_step())
     }
 

@@ -56,7 +56,7 @@ pub(super) fn multiply_all<E: Float>(
     #[comptime] form: Form,
 ) {
     #[unroll]
-    for k in 0..comptime!(form.tile.block_k as usize / form.step()) {
+    for k in 0..form.instructions {
         multiply(sums, rows, columns, k, form);
     }
 }

@@ -78,7 +78,7 @@ fn sums<E: Float>(
     // Where the first of the taps that share a run reads it.
     let begin = if comptime!(form.phased) { reach(width) } else { args.width_first };
     for step in work.first..work.end {
-        // Not where taps share a run: there a step has all its products.
+        // Steps count slices before taps, but where taps share a run. There no step has fewer products.
         let is_last_slice = args.slices.modulo(step) == args.last_slice;
         pipeline.wait_full(*state);
         let (place, first) = if comptime!(form.shares()) {

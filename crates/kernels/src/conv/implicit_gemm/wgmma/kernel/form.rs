@@ -71,8 +71,8 @@ pub(in super::super) struct Form {
     pub(super) parts: u32,
     /// The channels of a slice.
     pub(super) slice: u32,
-    /// The number of matrix instructions of a step, and of one whose terms are the last slice of a tap: fewer where the channels end
-    /// within it.
+    /// The number of matrix instructions of a step, and of one whose terms are the last slice of a tap, which may have
+    /// fewer channels.
     pub(super) instructions: usize,
     pub(super) last_instructions: usize,
     /// The number of axes of an image's map.
