@@ -10,40 +10,49 @@ use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::{DType, Device};
+use cubecl::client::Client;
+use windowpane_kernels::{Capabilities, Target};
+
+use crate::DType;
 
 /// The longest time that the end of a program waits: far longer than a compilation takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-static CPU: OnceLock<Device> = OnceLock::new();
+static CPU: OnceLock<Client> = OnceLock::new();
 
 unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
 }
 
-/// Makes the end of the program wait for launches on `device`, the CPU with compiled kernels.
-pub(crate) fn waits_for(device: &Device) {
+/// Makes the end of the program wait for launches on the CPU with compiled kernels.
+pub(crate) fn waits_for(client: &Client, device: &Capabilities) {
     CPU.get_or_init(|| {
-        let target = device.target().expect("the CPU with compiled kernels has a client");
-        let memory = target.client.empty(DType::F32.size());
+        let memory = client.empty(DType::F32.size());
         // An error here appears again at the program's own first launch.
+        let target = Target { client, device };
         let _ = windowpane_kernels::fill_random(target, DType::F32, &memory, 1, 0);
-        let _ = device.wait();
+        finish(client);
         // SAFETY: the function can be called at any time and does not unwind. If it can't be registered, the program
         // ends as it would without.
         unsafe { atexit(wait) };
-        device.clone()
+        client.clone()
     });
 }
 
-/// Waits on a new thread, because CubeCL's thread-local variables of the ending thread are already destroyed.
 extern "C" fn wait() {
+    if let Some(client) = CPU.get() {
+        finish(client);
+    }
+}
+
+/// Waits until everything launched is done, also where the program has given the device up. It waits on a new thread,
+/// because CubeCL's thread-local variables of a thread that ends the program are already destroyed.
+fn finish(client: &Client) {
     let (done, is_done) = channel();
+    let client = client.clone();
     let work = move || {
-        if let Some(device) = CPU.get() {
-            // The program did not ask for the result, so an error has nobody to report it to.
-            let _ = device.wait();
-        }
+        // The program did not ask for the result, so an error has nobody to report it to.
+        let _ = cubecl::future::block_on(client.sync());
         let _ = done.send(());
     };
     if std::thread::Builder::new().spawn(work).is_ok() {
@@ -66,7 +75,10 @@ mod tests {
             let x = Tensor::random(&device, DType::F32, [1, 8, 8, size], 1).expect("it fits");
             AvgPool::new([size, size]).forward(&x).expect("it is supported");
         }
-        if std::env::var_os("WINDOWPANE_ENDS").is_some() {
+        if let Some(how) = std::env::var_os("WINDOWPANE_ENDS") {
+            if how == "given up" {
+                device.wait().expect_err("its kernels are still compiled");
+            }
             println!("launched");
             std::process::exit(0);
         }
@@ -74,14 +86,15 @@ mod tests {
 
     #[test]
     fn a_program_may_end_before_its_work() {
-        for _ in 0..8 {
+        for (how, limit) in [("at once", "none"), ("given up", "1e-9")].repeat(8) {
             let mut command = Command::new(std::env::current_exe().expect("the test has a path"));
             command.args(["--exact", "at_exit::tests::kernels_are_launched", "--nocapture"]);
-            let output = command.env("WINDOWPANE_ENDS", "yes").output().expect("the test runs");
+            command.env("WINDOWPANE_ENDS", how).env("WINDOWPANE_WAIT_LIMIT", limit);
+            let output = command.output().expect("the test runs");
             let [out, err] =
                 [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
             let ended = output.status.success() && out.contains("launched");
-            assert!(ended, "{}\n{out}\n{err}", output.status);
+            assert!(ended, "{how}: {}\n{out}\n{err}", output.status);
         }
     }
 }

@@ -733,6 +733,9 @@ mod cube {
             _ => Capabilities::of(&client),
         };
         let capabilities = Some(Capabilities { speeds: speeds.unwrap_or(own.speeds), ..own });
+        if let (Backend::Cpu, Some(capabilities)) = (backend, &capabilities) {
+            crate::at_exit::waits_for(&client, capabilities);
+        }
         let (client, deaf) = (Some(client), false.into());
         let (poolings, convolutions) = (PlanCache::default(), PlanCache::default());
         let inner = Inner {
@@ -746,11 +749,7 @@ mod cube {
             poolings,
             convolutions,
         };
-        let device = Device { inner: Arc::new(inner) };
-        if backend == Backend::Cpu {
-            crate::at_exit::waits_for(&device);
-        }
-        device
+        Device { inner: Arc::new(inner) }
     }
 
     /// The driver's version. CUDA reports only its own version; on Linux the driver's is in /proc.
