@@ -182,6 +182,7 @@ impl Axis {
     }
 
     /// Whether the windows differ in length or step.
+    #[inline]
     pub fn is_uneven(&self) -> bool {
         self.fit == Fit::Uneven
     }
@@ -222,6 +223,7 @@ impl Axis {
     }
 
     /// The coordinate of the first tap of window `o`; negative in the padding.
+    #[inline]
     pub fn start(&self, o: usize) -> i64 {
         if self.is_uneven() {
             return self.share(o) as i64;
@@ -241,6 +243,7 @@ impl Axis {
 
     /// The taps of window `o` that are inside the input; empty for an empty window. On an uneven axis:
     /// the taps that this window has, out of those of the longest.
+    #[inline]
     pub fn inside(&self, o: usize) -> Range<usize> {
         if self.is_uneven() {
             return 0..self.padded_taps(o);
@@ -262,6 +265,7 @@ impl Axis {
     }
 
     /// The number of taps of window `o` inside the input or its padding, without overhang.
+    #[inline]
     pub fn padded_taps(&self, o: usize) -> usize {
         if self.is_uneven() {
             let end = (o as u64 + 1) * self.input as u64;
@@ -271,9 +275,12 @@ impl Axis {
     }
 
     /// The number of taps of window `o` that read coordinates below `x`.
+    #[inline]
     fn taps_below(&self, o: usize, x: i64) -> usize {
         let room = (x - self.start(o)).max(0) as usize;
-        room.div_ceil(self.dilation).min(self.kernel)
+        // Loops over windows ask for each row; a division would take most of the time of a short one.
+        let taps = if self.dilation == 1 { room } else { room.div_ceil(self.dilation) };
+        taps.min(self.kernel)
     }
 
     /// A range that contains every window that reads coordinate `x`; [`tap_of`](Self::tap_of) says which

@@ -137,9 +137,10 @@ impl<T: Poolable> Spread<'_, T> {
         for od in depth.windows_over(d).filter(|od| depth.tap_of(*od, d).is_some()) {
             let at = self.field.output_at(outer, [od, oh, 0]);
             let (mut w, lanes) = (0, self.field.lanes);
+            let row = self.divisors.row([od, oh]);
             while w * lanes < to.len() {
                 let end = self.divisors.end(w);
-                let divisor = self.divisors.of([od, oh, w]);
+                let divisor = self.divisors.of(row, w);
                 let dy = &self.dy[at..][w * lanes..end * lanes];
                 add_quotients(&mut to[w * lanes..end * lanes], dy, divisor);
                 w = end;

@@ -11,18 +11,18 @@ use windowpane_geometry::AXES;
 
 use super::item::{Item, join, join_both, join_shifted, join_three, join_windows, reduce, take};
 use super::line::Line;
+use super::sink::Results;
 use super::sweep::{Part, Sweep};
 
 /// The most taps of single numbers some pixels apart for which all pixels are computed.
 const FEW: usize = 8;
 
-/// Rows of pixels, whose windows are combined.
+/// What combines the windows of rows of pixels.
 pub(super) struct Columns<'a, I> {
     width: &'a Line,
     lanes: usize,
     slides: bool,
     part: Part,
-    rows: &'a mut [I],
     spare: [&'a mut [I]; 2],
     results: &'a mut [I],
 }
@@ -30,58 +30,45 @@ pub(super) struct Columns<'a, I> {
 impl<'a, I: Item> Columns<'a, I> {
     pub(super) fn new(sweep: &'a Sweep, part: &Part, scratch: &'a mut [I]) -> Self {
         let width = &sweep.lines[AXES - 1];
-        let rows = sweep.group * sweep.span * sweep.lanes;
-        let spare = if each_by_itself(width, sweep) { 0 } else { rows };
-        let (rows, rest) = scratch.split_at_mut(rows);
-        let (a, rest) = rest.split_at_mut(spare);
-        let (b, results) = rest.split_at_mut(spare);
+        let (a, rest) = scratch.split_at_mut(spare(sweep));
+        let (b, results) = rest.split_at_mut(spare(sweep));
         let (lanes, slides) = (sweep.lanes, sweep.slides[1]);
-        Self { width, lanes, slides, part: *part, rows, spare: [a, b], results }
+        Self { width, lanes, slides, part: *part, spare: [a, b], results }
     }
 
-    /// Writes rows by their number.
-    pub(super) fn fill(&mut self, count: usize, mut write: impl FnMut(usize, &mut [I])) {
-        let row = self.part.span * self.lanes;
-        let rows = self.rows.chunks_exact_mut(row).take(count);
-        rows.enumerate().for_each(|(i, to)| write(i, to));
-    }
-
-    /// Combines the windows of each row, and passes its results on.
-    pub(super) fn combine(&mut self, count: usize, mut store: impl FnMut(usize, &[I])) {
-        let Self { width, lanes, slides, part, rows, spare: [a, b], results } = self;
+    /// Combines the windows of each row.
+    pub(super) fn combine<'b>(&'b mut self, count: usize, rows: &'b [I]) -> Results<'b, I> {
+        let Self { width, lanes, slides, part, spare: [a, b], results } = self;
         let (lanes, stride, dilation) = (*lanes, width.stride(), width.dilation());
-        let windows = part.windows[1] - part.windows[0];
+        let len = (part.windows[1] - part.windows[0]) * lanes;
         let row = part.span * lanes;
         let rows = &rows[..count * row];
-        let results = &mut results[..windows * lanes];
+        let results = &mut results[..count * len];
         if a.is_empty() {
-            for (i, x) in rows.chunks_exact(row).enumerate() {
-                each(width, lanes, part, x, results);
-                store(i, results);
+            for (y, x) in results.chunks_exact_mut(len).zip(rows.chunks_exact(row)) {
+                each(width, lanes, part, x, y);
             }
-            return;
+            return Results { items: results, len, rows: count, step: len };
         }
-        let runs = match *slides {
-            true => double(width.kernel(), dilation * lanes, rows, a, b),
-            false => shift(width.kernel(), dilation * lanes, rows, a),
-        };
-        for (i, runs) in runs[..rows.len()].chunks_exact(row).enumerate() {
-            if stride == 1 {
-                store(i, &runs[..windows * lanes]);
-            } else {
-                take(results, runs, stride, lanes);
-                store(i, results);
-            }
+        let runs = runs(width, dilation * lanes, *slides, rows, [a, b]);
+        if stride == 1 {
+            return Results { items: runs, len, rows: count, step: row };
         }
+        take(results, runs, [len, row], stride, lanes);
+        Results { items: results, len, rows: count, step: len }
     }
 }
 
 /// The items that a task needs.
 pub(super) fn scratch(sweep: &Sweep) -> usize {
+    let results = sweep.group.saturating_mul(sweep.windows).saturating_mul(sweep.lanes);
+    spare(sweep).saturating_mul(2).saturating_add(results)
+}
+
+/// The items of each spare list.
+fn spare(sweep: &Sweep) -> usize {
     let rows = sweep.group.saturating_mul(sweep.span).saturating_mul(sweep.lanes);
-    let lists = if each_by_itself(&sweep.lines[AXES - 1], sweep) { 1 } else { 3 };
-    let results = sweep.windows.saturating_mul(sweep.lanes);
-    rows.saturating_mul(lists).saturating_add(results)
+    if each_by_itself(&sweep.lines[AXES - 1], sweep) { 0 } else { rows }
 }
 
 /// Whether each window is computed by itself.
@@ -117,11 +104,23 @@ fn each<I: Item>(width: &Line, lanes: usize, part: &Part, x: &[I], y: &mut [I]) 
     }
 }
 
-/// `y[i] = x[i] ⋅ x[i + step] ⋅ …`, `kernel` items; the last ones of the list have fewer.
-fn shift<'a, I: Item>(kernel: usize, step: usize, x: &'a [I], y: &'a mut [I]) -> &'a [I] {
-    if kernel == 1 {
-        return x;
+/// `x[i] ⋅ x[i + step] ⋅ …`, an item for each tap of the line; the last ones of the list have fewer.
+pub(super) fn runs<'a, I: Item>(
+    line: &Line,
+    step: usize,
+    slides: bool,
+    x: &'a [I],
+    [a, b]: [&'a mut [I]; 2],
+) -> &'a [I] {
+    match (line.kernel(), slides) {
+        (1, _) => x,
+        (kernel, true) => double(kernel, step, x, a, b),
+        (kernel, false) => shift(kernel, step, x, a),
     }
+}
+
+/// [`runs`] tap by tap.
+fn shift<'a, I: Item>(kernel: usize, step: usize, x: &'a [I], y: &'a mut [I]) -> &'a [I] {
     let y = &mut y[..x.len()];
     match kernel {
         2 => join_shifted(y, x, step),
@@ -133,7 +132,7 @@ fn shift<'a, I: Item>(kernel: usize, step: usize, x: &'a [I], y: &'a mut [I]) ->
     y
 }
 
-/// The same with partial results of `1, 2, …` items, whose number doubles.
+/// [`runs`] with partial results of `1, 2, …` items, whose number doubles.
 fn double<'a, I: Item>(
     kernel: usize,
     step: usize,
@@ -141,9 +140,6 @@ fn double<'a, I: Item>(
     a: &'a mut [I],
     b: &'a mut [I],
 ) -> &'a [I] {
-    if kernel == 1 {
-        return x;
-    }
     let (mut runs, mut next) = (&mut a[..x.len()], &mut b[..x.len()]);
     let mut length = 1;
     if I::IS_IDEMPOTENT {

@@ -37,8 +37,8 @@ pub trait Poolable: Ranked<Key: Item> + Loops {
     /// Converts elements to `f64`, exactly, and writes what `join` makes of those that are there and them.
     fn widen(from: &[Self], to: &mut [f64], join: impl Fn(f64, f64) -> f64);
 
-    /// Converts what `map` makes of numbers, rounding once.
-    fn narrow(from: &[f64], to: &mut [Self], map: impl Fn(f64) -> f64);
+    /// Converts what `map` makes of places and numbers, rounding once.
+    fn narrow(from: &[f64], to: &mut [Self], map: impl Fn(usize, f64) -> f64);
 }
 
 /// An integer of up to 16 bits.
@@ -98,8 +98,9 @@ macro_rules! plain {
             }
 
             #[inline(always)]
-            fn narrow(from: &[f64], to: &mut [Self], map: impl Fn(f64) -> f64) {
-                to.iter_mut().zip(from).for_each(|(to, from)| *to = Self::from_f64(map(*from)));
+            fn narrow(from: &[f64], to: &mut [Self], map: impl Fn(usize, f64) -> f64) {
+                let pairs = to.iter_mut().zip(from).enumerate();
+                pairs.for_each(|(i, (to, from))| *to = Self::from_f64(map(i, *from)));
             }
         }
     )*};
@@ -125,11 +126,13 @@ macro_rules! half {
             }
 
             #[inline(always)]
-            fn narrow(from: &[f64], to: &mut [Self], map: impl Fn(f64) -> f64) {
+            fn narrow(from: &[f64], to: &mut [Self], map: impl Fn(usize, f64) -> f64) {
                 let mut numbers = [0.0f32; CHUNK];
-                for (from, to) in from.chunks(CHUNK).zip(to.chunks_mut(CHUNK)) {
+                let chunks = from.chunks(CHUNK).zip(to.chunks_mut(CHUNK));
+                for (first, (from, to)) in (0..).step_by(CHUNK).zip(chunks) {
                     let numbers = &mut numbers[..from.len()];
-                    numbers.iter_mut().zip(from).for_each(|(to, from)| *to = to_odd(map(*from)));
+                    let pairs = numbers.iter_mut().zip(from).zip(first..);
+                    pairs.for_each(|((to, from), i)| *to = to_odd(map(i, *from)));
                     to.convert_from_f32_slice(numbers);
                 }
             }
@@ -163,6 +166,6 @@ fn to_odd(value: f64) -> f32 {
 pub(super) fn narrow<T: Poolable>(from: &[f64], to: &mut [T]) {
     in_vectors(
         #[inline(always)]
-        || T::narrow(from, to, |number| number),
+        || T::narrow(from, to, |_, number| number),
     );
 }

@@ -88,11 +88,14 @@ pub(super) fn join<I: Item>(to: &mut [I], from: &[I]) {
 pub(super) fn join_three<I: Item>(to: &mut [I], a: &[I], b: &[I], c: &[I]) {
     in_vectors(
         #[inline(always)]
-        || {
-            let parts = a.iter().zip(b).zip(c);
-            to.iter_mut().zip(parts).for_each(|(to, ((a, b), c))| *to = a.join(*b).join(*c));
-        },
+        || three(to, a, b, c),
     );
+}
+
+#[inline(always)]
+fn three<I: Item>(to: &mut [I], a: &[I], b: &[I], c: &[I]) {
+    let parts = a.iter().zip(b).zip(c);
+    to.iter_mut().zip(parts).for_each(|(to, ((a, b), c))| *to = a.join(*b).join(*c));
 }
 
 /// `to[i] = from[i] ⋅ from[i + by]`, as far as there are both.
@@ -108,25 +111,33 @@ pub(super) fn join_both<I: Item>(to: &mut [I], a: &[I], b: &[I]) {
     );
 }
 
-/// Every `step`-th pixel of `lanes` items.
-pub(super) fn take<I: Item>(to: &mut [I], from: &[I], step: usize, lanes: usize) {
-    match (lanes, step) {
-        (1, 2) => in_vectors(
-            #[inline(always)]
-            || {
-                let last = to.len() - 1;
-                for (to, pair) in to[..last].iter_mut().zip(from.chunks_exact(2)) {
-                    *to = pair[0];
+/// Every `step`-th pixel of `lanes` items of each row; `to` and `from` have rows of these items.
+pub(super) fn take<I: Item>(to: &mut [I], from: &[I], rows: [usize; 2], step: usize, lanes: usize) {
+    let rows = to.chunks_exact_mut(rows[0]).zip(from.chunks(rows[1]));
+    in_vectors(
+        #[inline(always)]
+        || {
+            for (to, from) in rows {
+                match (lanes, step) {
+                    (1, 2) => {
+                        let last = to.len() - 1;
+                        for (to, pair) in to[..last].iter_mut().zip(from.chunks_exact(2)) {
+                            *to = pair[0];
+                        }
+                        to[last] = from[2 * last];
+                    }
+                    (1, _) => {
+                        let pairs = to.iter_mut().zip(from.iter().step_by(step));
+                        pairs.for_each(|(to, from)| *to = *from);
+                    }
+                    _ => {
+                        let pixels = to.chunks_exact_mut(lanes).zip(from.chunks(step * lanes));
+                        pixels.for_each(|(to, from)| to.copy_from_slice(&from[..lanes]));
+                    }
                 }
-                to[last] = from[2 * last];
-            },
-        ),
-        (1, _) => to.iter_mut().zip(from.iter().step_by(step)).for_each(|(to, from)| *to = *from),
-        _ => {
-            let pixels = to.chunks_exact_mut(lanes).zip(from.chunks(step * lanes));
-            pixels.for_each(|(to, from)| to.copy_from_slice(&from[..lanes]));
-        }
-    }
+            }
+        },
+    );
 }
 
 /// Each window by itself: pixels of `lanes` items, with a stride, a kernel and a dilation in pixels.
@@ -141,10 +152,17 @@ pub(super) fn join_windows<I: Item>(
         || {
             for (o, to) in to.chunks_exact_mut(lanes).enumerate() {
                 let from = &from[o * stride * lanes..];
-                to.copy_from_slice(&from[..lanes]);
-                for tap in 1..kernel {
-                    let from = &from[tap * dilation * lanes..][..lanes];
-                    to.iter_mut().zip(from).for_each(|(to, from)| *to = to.join(*from));
+                let tap = |i: usize| &from[i * dilation * lanes..][..lanes];
+                match kernel {
+                    1 => to.copy_from_slice(tap(0)),
+                    2 => {
+                        let pairs = tap(0).iter().zip(tap(1));
+                        to.iter_mut().zip(pairs).for_each(|(to, (a, b))| *to = a.join(*b));
+                    }
+                    _ => three(to, tap(0), tap(1), tap(2)),
+                }
+                for i in 3..kernel {
+                    to.iter_mut().zip(tap(i)).for_each(|(to, from)| *to = to.join(*from));
                 }
             }
         },

@@ -1,7 +1,7 @@
 //! Poolings: maxima, minima, averages, sums and norms of windows, and gradients, as `windowpane_reference::pool`
 //! defines them.
 //!
-//! Windows are combined one axis after the other, in vectors: rows of the input first (`rows.rs`), then neighbouring
+//! Windows are combined one axis after the other, in vectors: rows of the input first (`block.rs`, `rows.rs`), then neighbouring
 //! pixels of the combined rows (`columns.rs`). With large windows, neighbouring ones share partial results. The loops
 //! compute with items in place of elements (`element.rs`): integers with the order of the numbers for maxima, `f64` or
 //! `i32` for sums. `source.rs` reads them, `sink.rs` writes results, and `sweep.rs` cuts the work into tasks.
@@ -10,6 +10,7 @@
 //! and for the norm of `p = 2` of `f64`, whose squares may overflow.
 
 mod backward;
+mod block;
 mod columns;
 mod element;
 mod field;

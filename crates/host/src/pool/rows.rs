@@ -17,17 +17,16 @@
 use windowpane_geometry::AXES;
 
 use super::item::{Item, join, join_both};
-use super::source::Source;
+use super::source::{Reads, Source};
 use super::sweep::{Part, Sweep};
 
 /// The rows of a plane that a task combines.
 pub(super) struct Rows<'a, I> {
     sweep: &'a Sweep,
     source: &'a dyn Source<I>,
+    part: Part,
     outer: usize,
     d: usize,
-    inside: [usize; 2],
-    before: usize,
     /// The items that are inside.
     len: usize,
     /// Which block the suffixes are of.
@@ -37,39 +36,56 @@ pub(super) struct Rows<'a, I> {
     next: i64,
     prefix: &'a mut [I],
     suffixes: &'a mut [I],
+    results: &'a mut [I],
 }
 
 impl<'a, I: Item> Rows<'a, I> {
     pub(super) fn new(
         sweep: &'a Sweep,
         source: &'a dyn Source<I>,
-        [outer, d]: [usize; 2],
         part: &Part,
         scratch: &'a mut [I],
     ) -> Self {
         let len = (part.inside[1] - part.inside[0]) * sweep.lanes;
-        let (prefix, suffixes) = scratch.split_at_mut(scratch.len().min(sweep.span * sweep.lanes));
-        let (inside, before) = (part.inside, part.before * sweep.lanes);
+        let row = sweep.span * sweep.lanes;
+        let (results, kept) = scratch.split_at_mut(sweep.group * row);
+        let (prefix, suffixes) = kept.split_at_mut(kept.len().min(row));
         Self {
             sweep,
             source,
-            outer,
-            d,
-            inside,
-            before,
+            part: *part,
+            outer: 0,
+            d: 0,
             len,
             block: None,
             first: 0,
             next: 0,
             prefix,
             suffixes,
+            results,
         }
     }
 
+    /// Goes to an outer position and a coordinate of the first axis.
+    pub(super) fn start(&mut self, [outer, d]: [usize; 2]) {
+        (self.outer, self.d) = (outer, d);
+        (self.block, self.first, self.next) = (None, 0, 0);
+    }
+
+    /// The combined rows of some rows of windows.
+    pub(super) fn rows(&mut self, first: usize, count: usize) -> &[I] {
+        let results = core::mem::take(&mut self.results);
+        let row = self.part.span * self.sweep.lanes;
+        let rows = results[..count * row].chunks_exact_mut(row);
+        rows.enumerate().for_each(|(i, to)| self.row(first + i, to));
+        self.results = results;
+        self.results
+    }
+
     /// Writes the combined rows of a row of windows.
-    pub(super) fn row(&mut self, o: usize, to: &mut [I]) {
+    fn row(&mut self, o: usize, to: &mut [I]) {
         let [depth, height, _] = &self.sweep.lines;
-        let (before, rest) = to.split_at_mut(self.before);
+        let (before, rest) = to.split_at_mut(self.part.before * self.sweep.lanes);
         let (inside, after) = rest.split_at_mut(self.len);
         before.fill(I::EMPTY);
         after.fill(I::EMPTY);
@@ -93,10 +109,11 @@ impl<'a, I: Item> Rows<'a, I> {
     /// Writes the row `h` of every plane that the windows read, combined, or combines it with what is there.
     fn read(&self, h: usize, joins: bool, to: &mut [I]) {
         for (i, at) in self.places(h).enumerate() {
+            let reads = Reads::row(at, to.len());
             if joins || i > 0 {
-                self.source.join(at, to);
+                self.source.join(reads, to);
             } else {
-                self.source.load(at, to);
+                self.source.load(reads, to);
             }
         }
     }
@@ -106,7 +123,7 @@ impl<'a, I: Item> Rows<'a, I> {
         let [depth, height, width] = &self.sweep.lines;
         depth.taps(self.d).iter().map(move |d| {
             let row = (self.outer * depth.input() + d) * height.input() + h;
-            (row * width.input() + self.inside[0]) * self.sweep.lanes
+            (row * width.input() + self.part.inside[0]) * self.sweep.lanes
         })
     }
 
@@ -125,7 +142,8 @@ impl<'a, I: Item> Rows<'a, I> {
             self.read(h as usize, true, sum);
         }
         for h in self.first..first {
-            self.places(h as usize).for_each(|at| self.source.leave(at, sum));
+            self.places(h as usize)
+                .for_each(|at| self.source.leave(Reads::row(at, sum.len()), sum));
         }
         (self.first, self.next) = (first, last);
         to.copy_from_slice(sum);
@@ -183,7 +201,7 @@ impl<'a, I: Item> Rows<'a, I> {
     }
 }
 
-/// The items that a task needs: a prefix, and the suffixes of a block.
+/// The items that a task needs: results, a prefix, and the suffixes of a block.
 pub(super) fn scratch(sweep: &Sweep) -> usize {
     let height = &sweep.lines[AXES - 2];
     let kept = match sweep.slides[0] {
@@ -191,5 +209,5 @@ pub(super) fn scratch(sweep: &Sweep) -> usize {
         true => height.kernel().min(height.input()) + 1,
         false => 0,
     };
-    kept.saturating_mul(sweep.span).saturating_mul(sweep.lanes)
+    kept.saturating_add(sweep.group).saturating_mul(sweep.span).saturating_mul(sweep.lanes)
 }

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use windowpane_geometry::{AXES, Divisor, Grid, Strides};
+use windowpane_geometry::{AXES, Axis, Divisor, Grid, Strides};
 
 use super::element::{Narrow, Poolable};
 use super::field::Field;
@@ -10,11 +10,35 @@ use super::item::{Item, Whole, in_vectors};
 use super::source::{Power, turned};
 use crate::shared::Shared;
 
+/// Items of neighbouring windows, in rows.
+pub(super) struct Results<'a, I> {
+    pub(super) items: &'a [I],
+    /// The items of a row.
+    pub(super) len: usize,
+    pub(super) rows: usize,
+    /// From one row to the next.
+    pub(super) step: usize,
+}
+
+impl<I> Results<'_, I> {
+    /// Calls a loop in vectors for each row, with the position of its first window: those from `o` on.
+    #[inline(always)]
+    fn each(&self, [d, h, w]: [usize; AXES], mut row: impl FnMut([usize; AXES], &[I])) {
+        in_vectors(
+            #[inline(always)]
+            || {
+                for i in 0..self.rows {
+                    row([d, h + i, w], &self.items[i * self.step..][..self.len]);
+                }
+            },
+        );
+    }
+}
+
 /// An output.
 pub(super) trait Sink<I>: Sync {
-    /// Writes the results of neighbouring windows of a row, from position `o` of an outer position on. Nobody else
-    /// writes them meanwhile.
-    fn store(&self, outer: usize, o: [usize; AXES], from: &[I]);
+    /// Writes the results of windows from position `o` of an outer position on. Nobody else writes them meanwhile.
+    fn store(&self, outer: usize, o: [usize; AXES], results: &Results<'_, I>);
 }
 
 /// Values of maxima or minima.
@@ -24,12 +48,15 @@ pub(super) struct Values<'a, T, const MIN: bool> {
 }
 
 impl<T: Poolable, const MIN: bool> Sink<T::Key> for Values<'_, T, MIN> {
-    fn store(&self, outer: usize, o: [usize; AXES], from: &[T::Key]) {
-        // SAFETY: nobody else writes these results.
-        let y = unsafe { self.y.slice(self.field.output_at(outer, o), from.len()) };
-        in_vectors(
+    fn store(&self, outer: usize, o: [usize; AXES], results: &Results<'_, T::Key>) {
+        results.each(
+            o,
             #[inline(always)]
-            || y.iter_mut().zip(from).for_each(|(y, key)| *y = turned::<T, MIN>(T::of(*key))),
+            |o, keys| {
+                // SAFETY: nobody else writes these results.
+                let y = unsafe { self.y.slice(self.field.output_at(outer, o), keys.len()) };
+                y.iter_mut().zip(keys).for_each(|(y, key)| *y = turned::<T, MIN>(T::of(*key)));
+            },
         );
     }
 }
@@ -44,7 +71,18 @@ pub(super) struct Winners<'a, T, const MIN: bool> {
 }
 
 impl<T: Poolable, const MIN: bool> Sink<T::Packed> for Winners<'_, T, MIN> {
-    fn store(&self, outer: usize, o: [usize; AXES], from: &[T::Packed]) {
+    fn store(&self, outer: usize, o: [usize; AXES], results: &Results<'_, T::Packed>) {
+        results.each(
+            o,
+            #[inline(always)]
+            |o, items| self.row(outer, o, items),
+        );
+    }
+}
+
+impl<T: Poolable, const MIN: bool> Winners<'_, T, MIN> {
+    #[inline(always)]
+    fn row(&self, outer: usize, o: [usize; AXES], from: &[T::Packed]) {
         let lanes = self.field.lanes;
         let at = self.field.output_at(outer, o);
         // SAFETY: nobody else writes these results.
@@ -56,31 +94,24 @@ impl<T: Poolable, const MIN: bool> Sink<T::Packed> for Winners<'_, T, MIN> {
         let (run, lane_step) =
             if lanes == 1 { (from.len(), 0) } else { (lanes, self.strides.channel as u32) };
         let mut has_zeros = false;
-        in_vectors(
-            #[inline(always)]
-            || {
-                let runs = y.chunks_exact_mut(run).zip(indices.chunks_exact_mut(run));
-                for ((y, indices), from) in runs.zip(from.chunks_exact(run)) {
-                    for (((y, index), item), lane) in y.iter_mut().zip(indices).zip(from).zip(0..) {
-                        let (value, pixel) = T::unpack(*item);
-                        let found = pixel.wrapping_mul(pixel_step).wrapping_add(base);
-                        let found = found.wrapping_add(lane_step.wrapping_mul(lane));
-                        let is_empty = *item == T::Packed::EMPTY;
-                        *index = if is_empty { -1 } else { found as i32 };
-                        let value = if is_empty { T::LOWEST } else { value };
-                        has_zeros |= T::IS_FLOAT && value == T::ZERO;
-                        *y = turned::<T, MIN>(value);
-                    }
-                }
-            },
-        );
+        let runs = y.chunks_exact_mut(run).zip(indices.chunks_exact_mut(run));
+        for ((y, indices), from) in runs.zip(from.chunks_exact(run)) {
+            for (((y, index), item), lane) in y.iter_mut().zip(indices).zip(from).zip(0..) {
+                let (value, pixel) = T::unpack(*item);
+                let found = pixel.wrapping_mul(pixel_step).wrapping_add(base);
+                let found = found.wrapping_add(lane_step.wrapping_mul(lane));
+                let is_empty = *item == T::Packed::EMPTY;
+                *index = if is_empty { -1 } else { found as i32 };
+                let value = if is_empty { T::LOWEST } else { value };
+                has_zeros |= T::IS_FLOAT && value == T::ZERO;
+                *y = turned::<T, MIN>(value);
+            }
+        }
         if has_zeros {
             self.zeros(outer, o, from, y);
         }
     }
-}
 
-impl<T: Poolable, const MIN: bool> Winners<'_, T, MIN> {
     /// Writes the sign of each zero: that of the element, unless another zero of the window is greater, or is less if
     /// `MIN`.
     fn zeros(&self, outer: usize, o: [usize; AXES], from: &[T::Packed], y: &mut [T]) {
@@ -117,44 +148,81 @@ pub(super) struct Quotients<'a, T> {
 }
 
 impl<T: Poolable> Quotients<'_, T> {
-    /// Passes sums, their divisor and the place of the results on, for neighbouring windows with the same divisor.
+    /// Passes sums, what divides them and the place of the results on, for neighbouring windows of a row.
     #[inline(always)]
     fn each<I>(
         &self,
         outer: usize,
         o: [usize; AXES],
-        from: &[I],
-        finish: impl Fn(&[I], f64, &mut [T]),
+        results: &Results<'_, I>,
+        finish: impl Fn(&[I], By<'_>, &mut [T]),
     ) {
         let lanes = self.field.lanes;
-        // SAFETY: nobody else writes these results.
-        let mut y = unsafe { self.y.slice(self.field.output_at(outer, o), from.len()) };
-        let (mut from, [d, h, mut w]) = (from, o);
-        while !from.is_empty() {
-            let end = self.divisors.end(w);
-            let items = ((end - w) * lanes).min(from.len());
-            let (part, rest) = from.split_at(items);
-            let (to, others) = y.split_at_mut(items);
-            let divisor = self.divisors.of([d, h, w]);
-            finish(part, divisor, to);
-            (from, y, w) = (rest, others, end);
-        }
+        results.each(
+            o,
+            #[inline(always)]
+            |[d, h, mut w], mut from| {
+                // SAFETY: nobody else writes these results.
+                let mut y =
+                    unsafe { self.y.slice(self.field.output_at(outer, [d, h, w]), from.len()) };
+                let row = self.divisors.row([d, h]);
+                if lanes == 1
+                    && let Some([taps, inverses]) = &self.divisors.list
+                {
+                    let row = row.max(1) as f64;
+                    let windows = w..w + from.len();
+                    let (taps, inverses) = (&taps[windows.clone()], &inverses[windows]);
+                    return finish(from, By::Each { row, inverse: 1.0 / row, taps, inverses }, y);
+                }
+                while !from.is_empty() {
+                    let end = self.divisors.end(w);
+                    let items = ((end - w) * lanes).min(from.len());
+                    let (part, rest) = from.split_at(items);
+                    let (to, others) = y.split_at_mut(items);
+                    finish(part, By::One(self.divisors.of(row, w)), to);
+                    (from, y, w) = (rest, others, end);
+                }
+            },
+        );
     }
 }
 
 impl<T: Poolable> Sink<f64> for Quotients<'_, T> {
-    fn store(&self, outer: usize, o: [usize; AXES], from: &[f64]) {
+    fn store(&self, outer: usize, o: [usize; AXES], results: &Results<'_, f64>) {
         let truncates = self.divisors.divisor.truncates() && T::ROUNDOFF == 0.0;
-        let finish = |sums: &[f64], by, y: &mut [T]| finish(sums, by, self.power, truncates, y);
-        self.each(outer, o, from, finish);
+        self.each(
+            outer,
+            o,
+            results,
+            #[inline(always)]
+            |sums, by, y| finish(sums, by, self.power, truncates, y),
+        );
     }
 }
 
 impl<T: Narrow> Sink<Whole> for Quotients<'_, T> {
-    fn store(&self, outer: usize, o: [usize; AXES], from: &[Whole]) {
+    fn store(&self, outer: usize, o: [usize; AXES], results: &Results<'_, Whole>) {
         let truncates = self.divisors.divisor.truncates();
-        self.each(outer, o, from, |sums, divisor, y| divide(sums, divisor, truncates, y));
+        self.each(
+            outer,
+            o,
+            results,
+            #[inline(always)]
+            |sums, by, y| divide(sums, by, truncates, y),
+        );
     }
+}
+
+/// What divides the sums of neighbouring windows.
+enum By<'a> {
+    One(f64),
+    /// `row · taps[i]`, with the inverses of both.
+    Each {
+        row: f64,
+        inverse: f64,
+        taps: &'a [f64],
+        inverses: &'a [f64],
+    },
 }
 
 /// Stores quotients, rounded to the nearest integer, ties to even, or truncated.
@@ -163,39 +231,68 @@ impl<T: Narrow> Sink<Whole> for Quotients<'_, T> {
 /// That is exact where no tie and no integer is near: all other quotients are 1/2d away from ties, and (s ± ½)/d, which
 /// has the integer part of s/d, is as far from integers. An even divisor has ties, and is divided by unless it is a
 /// power of two, whose reciprocal is exact.
-fn divide<T: Narrow>(sums: &[Whole], divisor: f64, truncates: bool, y: &mut [T]) {
+#[inline(always)]
+fn divide<T: Narrow>(sums: &[Whole], by: By<'_>, truncates: bool, y: &mut [T]) {
     // The last bit of a number of this size is 1, so that adding rounds to an integer, ties to even.
     const ROUNDS: f64 = (3u64 << 51) as f64;
     let rounded = |number: f64| T::clamped((number + ROUNDS).to_bits() as i32);
     let quotients = sums.iter().zip(y);
+    let divisor = match by {
+        By::One(divisor) => divisor,
+        By::Each { row, inverse, taps, inverses } => {
+            return quotients.zip(taps.iter().zip(inverses)).for_each(|((sum, y), by)| {
+                let (divisor, reciprocal) = (row * by.0, inverse * by.1);
+                *y = rounded(quotient(sum.0.into(), divisor, reciprocal));
+            });
+        }
+    };
     let (reciprocal, number) = (1.0 / divisor, divisor as u64);
-    in_vectors(
-        #[inline(always)]
-        || match number % 2 == 1 || number.is_power_of_two() {
-            _ if truncates => quotients.for_each(|(sum, y)| {
-                let half = 0.5f64.copysign(sum.0.into());
-                *y = rounded((f64::from(sum.0) + half) * reciprocal - half);
-            }),
-            true => quotients.for_each(|(sum, y)| *y = rounded(f64::from(sum.0) * reciprocal)),
-            false => quotients.for_each(|(sum, y)| *y = rounded(f64::from(sum.0) / divisor)),
-        },
-    );
+    match number % 2 == 1 || number.is_power_of_two() {
+        _ if truncates => quotients.for_each(|(sum, y)| {
+            let half = 0.5f64.copysign(sum.0.into());
+            *y = rounded((f64::from(sum.0) + half) * reciprocal - half);
+        }),
+        true => quotients.for_each(|(sum, y)| *y = rounded(f64::from(sum.0) * reciprocal)),
+        false => quotients.for_each(|(sum, y)| *y = rounded(f64::from(sum.0) / divisor)),
+    }
 }
 
 /// Stores quotients, which are truncated if asked, or the roots of sums.
-fn finish<T: Poolable>(sums: &[f64], divisor: f64, power: Power, truncates: bool, y: &mut [T]) {
-    let reciprocal = 1.0 / divisor;
-    in_vectors(
-        #[inline(always)]
-        || match power {
-            Power::Two => T::narrow(sums, y, f64::sqrt),
-            _ if truncates => T::narrow(sums, y, |sum| (sum / divisor).trunc()),
-            // A power of two has an exact reciprocal.
-            _ if (divisor as u64).is_power_of_two() => T::narrow(sums, y, |sum| sum * reciprocal),
-            _ => T::narrow(sums, y, |sum| sum / divisor),
-        },
-    );
+#[inline(always)]
+fn finish<T: Poolable>(sums: &[f64], by: By<'_>, power: Power, truncates: bool, y: &mut [T]) {
+    // Quotients of `f64` may be less than the least normal number.
+    let is_normal = size_of::<T>() < size_of::<f64>();
+    match by {
+        _ if power == Power::Two => T::narrow(sums, y, |_, sum| sum.sqrt()),
+        By::One(divisor) if truncates => T::narrow(sums, y, |_, sum| (sum / divisor).trunc()),
+        By::One(divisor) if is_normal => {
+            let reciprocal = 1.0 / divisor;
+            T::narrow(sums, y, |_, sum| quotient(sum, divisor, reciprocal));
+        }
+        By::One(divisor) => T::narrow(sums, y, |_, sum| sum / divisor),
+        By::Each { row, inverse, taps, inverses } if is_normal => {
+            let (taps, inverses) = (&taps[..sums.len()], &inverses[..sums.len()]);
+            T::narrow(sums, y, |i, sum| quotient(sum, row * taps[i], inverse * inverses[i]));
+        }
+        By::Each { row, taps, .. } => {
+            let taps = &taps[..sums.len()];
+            T::narrow(sums, y, |i, sum| sum / (row * taps[i]));
+        }
+    }
 }
+
+/// `sum / divisor`, in a quarter of the time: the product with the reciprocal, which may lack some of its last bits, and
+/// what it lacks (Markstein). It is exact where no result is less than the least normal number.
+#[inline(always)]
+fn quotient(sum: f64, divisor: f64, reciprocal: f64) -> f64 {
+    let near = sum * reciprocal;
+    let rest = near.mul_add(-divisor, sum);
+    // Of an infinity the rest is NaN, and a zero would lose its sign.
+    if rest.abs() > 0.0 { rest.mul_add(reciprocal, near) } else { near }
+}
+
+/// The most windows of a row whose divisors are listed.
+const LISTED: usize = 4096;
 
 /// The divisor of each window.
 pub(super) struct Divisors<'a> {
@@ -203,6 +300,8 @@ pub(super) struct Divisors<'a> {
     divisor: Divisor,
     /// Neighbouring windows of the last axis that all count as many taps.
     alike: Range<usize>,
+    /// The taps that count along the last axis, at least 1, and their inverses, if windows differ and are not too many.
+    list: Option<[Vec<f64>; 2]>,
 }
 
 impl<'a> Divisors<'a> {
@@ -221,12 +320,37 @@ impl<'a> Divisors<'a> {
                 0..width.output() - (0..width.output()).rev().take_while(has_overhang).count()
             }
         };
-        Self { grid, divisor, alike }
+        let mut divisors = Self { grid, divisor, alike, list: None };
+        // Pieces of a row cost more than the list, unless they are few.
+        let others = width.output() - divisors.alike.len();
+        if others * 32 > width.output() && width.output() <= LISTED {
+            let taps = |w| divisors.along(width, w).max(1) as f64;
+            let taps: Vec<_> = (0..width.output()).map(taps).collect();
+            let inverses = taps.iter().map(|taps| 1.0 / taps).collect();
+            divisors.list = Some([taps, inverses]);
+        }
+        divisors
     }
 
-    /// The divisor of a window; 1 of an empty window, whose sum is 0.
-    pub(super) fn of(&self, o: [usize; AXES]) -> f64 {
-        self.divisor.of(self.grid, o).max(1) as f64
+    /// What the divisors of a row have in common, for [`of`](Self::of).
+    pub(super) fn row(&self, o: [usize; 2]) -> usize {
+        let lines = self.grid.axes().iter().zip(o);
+        let fixed = self.divisor.fixed().map_or(1, |n| n as usize);
+        lines.fold(fixed, |product, (axis, o)| product * self.along(axis, o))
+    }
+
+    /// The divisor of a window of a row; 1 of an empty window, whose sum is 0.
+    pub(super) fn of(&self, row: usize, w: usize) -> f64 {
+        (row * self.along(&self.grid.axes()[AXES - 1], w)).max(1) as f64
+    }
+
+    /// The taps of a window along an axis that count.
+    fn along(&self, axis: &Axis, o: usize) -> usize {
+        match self.divisor {
+            Divisor::Padded => axis.padded_taps(o),
+            Divisor::Valid => axis.inside(o).len(),
+            Divisor::Fixed(_) | Divisor::Truncated(_) => 1,
+        }
     }
 
     /// The end of the windows from `w` on along the last axis that have the same divisor.
@@ -239,8 +363,33 @@ impl<'a> Divisors<'a> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn products_with_reciprocals_are_quotients() {
+        let check = |sum: f64, divisor: f64| {
+            let (found, expected) = (quotient(sum, divisor, 1.0 / divisor), sum / divisor);
+            let same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
+            assert!(same, "{sum} / {divisor} is {expected}, not {found}");
+        };
+        let mut bits = 1u64;
+        for divisor in (1..300).chain((300..100_000).step_by(331)).map(f64::from) {
+            let special =
+                [0.0, f64::INFINITY, f64::NAN, f64::from(f32::MAX), f64::from(f32::MIN_POSITIVE)];
+            special
+                .into_iter()
+                .for_each(|sum| [sum, -sum].into_iter().for_each(|sum| check(sum, divisor)));
+            for _ in 0..1000 {
+                bits = bits
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                let few = f64::from(f32::from_bits((bits >> 32) as u32));
+                let many = f64::from_bits((bits >> 12) | (((bits >> 2) % 200 + 900) << 52));
+                [few, many, few * divisor, -many].into_iter().for_each(|sum| check(sum, divisor));
+            }
+        }
+    }
+
     /// The integer that a quotient becomes.
-    fn quotient(sum: i64, divisor: i64, truncates: bool) -> i64 {
+    fn rounded(sum: i64, divisor: i64, truncates: bool) -> i64 {
         if truncates {
             return sum / divisor;
         }
@@ -253,9 +402,9 @@ mod tests {
         let items: Vec<_> = sums.iter().map(|sum| Whole(*sum)).collect();
         for truncates in [false, true] {
             let mut y = vec![T::clamped(0); sums.len()];
-            divide(&items, divisor as f64, truncates, &mut y);
+            divide(&items, By::One(divisor as f64), truncates, &mut y);
             for (sum, y) in sums.iter().zip(y) {
-                let wide = quotient((*sum).into(), divisor, truncates);
+                let wide = rounded((*sum).into(), divisor, truncates);
                 let expected = T::clamped(wide as i32);
                 assert!(y == expected, "{sum} by {divisor} is {wide}");
             }

@@ -3,16 +3,60 @@
 use super::element::{Narrow, Poolable};
 use super::item::{Item, Whole, in_vectors};
 
-/// An input. `at` is the place of the first element, which begins a pixel; the slice has whole pixels.
+/// Rows of elements, of which each begins a pixel and has whole pixels.
+#[derive(Clone, Copy)]
+pub(super) struct Reads {
+    /// The place of the first element.
+    pub(super) at: usize,
+    /// The elements of a row.
+    pub(super) len: usize,
+    pub(super) rows: usize,
+    /// From one row to the next, in the input and in what is made of it.
+    pub(super) steps: [usize; 2],
+}
+
+impl Reads {
+    /// One row.
+    pub(super) fn row(at: usize, len: usize) -> Self {
+        Self { at, len, rows: 1, steps: [0; 2] }
+    }
+
+    /// Calls a loop in vectors for each row, with the place of its first element, its elements and their items.
+    #[inline(always)]
+    fn each<T, I>(&self, x: &[T], to: &mut [I], row: impl Fn(usize, &[T], &mut [I])) {
+        in_vectors(
+            #[inline(always)]
+            || {
+                for i in 0..self.rows {
+                    let at = self.at + i * self.steps[0];
+                    row(at, &x[at..][..self.len], &mut to[i * self.steps[1]..][..self.len]);
+                }
+            },
+        );
+    }
+
+    /// The same for each element.
+    #[inline(always)]
+    fn map<T: Copy, I: Copy>(&self, x: &[T], to: &mut [I], item: impl Fn(I, T) -> I) {
+        self.each(
+            x,
+            to,
+            #[inline(always)]
+            |_, x, to| to.iter_mut().zip(x).for_each(|(to, x)| *to = item(*to, *x)),
+        );
+    }
+}
+
+/// An input.
 pub(super) trait Source<I>: Sync {
-    /// Writes the items of the elements from `at` on.
-    fn load(&self, at: usize, to: &mut [I]);
+    /// Writes the items of the elements.
+    fn load(&self, reads: Reads, to: &mut [I]);
 
     /// Combines them with what is there.
-    fn join(&self, at: usize, to: &mut [I]);
+    fn join(&self, reads: Reads, to: &mut [I]);
 
     /// Takes them out of what is there, if items [can leave](Item::CAN_LEAVE).
-    fn leave(&self, _at: usize, _to: &mut [I]) {
+    fn leave(&self, _reads: Reads, _to: &mut [I]) {
         unreachable!("these items stay")
     }
 }
@@ -27,22 +71,21 @@ pub(super) fn turned<T: Poolable, const MIN: bool>(x: T) -> T {
 }
 
 impl<T: Poolable, const MIN: bool> Source<T::Key> for Keys<'_, T, MIN> {
-    fn load(&self, at: usize, to: &mut [T::Key]) {
-        let x = &self.0[at..][..to.len()];
-        in_vectors(
+    fn load(&self, reads: Reads, to: &mut [T::Key]) {
+        reads.map(
+            self.0,
+            to,
             #[inline(always)]
-            || to.iter_mut().zip(x).for_each(|(to, x)| *to = turned::<T, MIN>(*x).key()),
+            |_, x| turned::<T, MIN>(x).key(),
         );
     }
 
-    fn join(&self, at: usize, to: &mut [T::Key]) {
-        let x = &self.0[at..][..to.len()];
-        in_vectors(
+    fn join(&self, reads: Reads, to: &mut [T::Key]) {
+        reads.map(
+            self.0,
+            to,
             #[inline(always)]
-            || {
-                let pairs = to.iter_mut().zip(x);
-                pairs.for_each(|(to, x)| *to = to.join(turned::<T, MIN>(*x).key()));
-            },
+            |to, x| to.join(turned::<T, MIN>(x).key()),
         );
     }
 }
@@ -58,38 +101,48 @@ impl<T: Poolable, const MIN: bool> Packed<'_, T, MIN> {
     #[inline(always)]
     fn each(
         &self,
-        at: usize,
+        reads: Reads,
         to: &mut [T::Packed],
         join: impl Fn(T::Packed, T::Packed) -> T::Packed,
     ) {
-        let x = &self.x[at..][..to.len()];
-        let first = (at / self.lanes % self.plane) as u32;
         let pack = |x: T, index| turned::<T, MIN>(x).pack(index);
-        if self.lanes == 1 {
-            for ((to, x), index) in to.iter_mut().zip(x).zip(first..) {
-                *to = join(*to, pack(*x, index));
-            }
-            return;
-        }
-        let pixels = to.chunks_exact_mut(self.lanes).zip(x.chunks_exact(self.lanes));
-        for ((to, x), index) in pixels.zip(first..) {
-            to.iter_mut().zip(x).for_each(|(to, x)| *to = join(*to, pack(*x, index)));
-        }
+        reads.each(
+            self.x,
+            to,
+            #[inline(always)]
+            |at, x, to| {
+                let first = (at / self.lanes % self.plane) as u32;
+                if self.lanes == 1 {
+                    for ((to, x), index) in to.iter_mut().zip(x).zip(first..) {
+                        *to = join(*to, pack(*x, index));
+                    }
+                    return;
+                }
+                let pixels = to.chunks_exact_mut(self.lanes).zip(x.chunks_exact(self.lanes));
+                for ((to, x), index) in pixels.zip(first..) {
+                    to.iter_mut().zip(x).for_each(|(to, x)| *to = join(*to, pack(*x, index)));
+                }
+            },
+        );
     }
 }
 
 impl<T: Poolable, const MIN: bool> Source<T::Packed> for Packed<'_, T, MIN> {
-    fn load(&self, at: usize, to: &mut [T::Packed]) {
-        in_vectors(
+    fn load(&self, reads: Reads, to: &mut [T::Packed]) {
+        self.each(
+            reads,
+            to,
             #[inline(always)]
-            || self.each(at, to, |_, new| new),
+            |_, new| new,
         );
     }
 
-    fn join(&self, at: usize, to: &mut [T::Packed]) {
-        in_vectors(
+    fn join(&self, reads: Reads, to: &mut [T::Packed]) {
+        self.each(
+            reads,
+            to,
             #[inline(always)]
-            || self.each(at, to, |old, new| old.join(new)),
+            |old, new| old.join(new),
         );
     }
 }
@@ -113,12 +166,13 @@ pub(super) struct Terms<'a, T> {
 
 impl<T: Poolable> Terms<'_, T> {
     #[inline(always)]
-    fn each(&self, at: usize, to: &mut [f64], join: impl Fn(f64, f64) -> f64) {
-        let x = &self.x[at..][..to.len()];
-        in_vectors(
+    fn each(&self, reads: Reads, to: &mut [f64], join: impl Fn(f64, f64) -> f64) {
+        reads.each(
+            self.x,
+            to,
             #[inline(always)]
-            || match self.power {
-                Power::None => T::widen(x, to, join),
+            |_, x, to| match self.power {
+                Power::None => T::widen(x, to, &join),
                 Power::One => T::widen(x, to, |old, term| join(old, term.abs())),
                 Power::Two => T::widen(x, to, |old, term| join(old, term * term)),
             },
@@ -127,38 +181,51 @@ impl<T: Poolable> Terms<'_, T> {
 }
 
 impl<T: Poolable> Source<f64> for Terms<'_, T> {
-    fn load(&self, at: usize, to: &mut [f64]) {
-        self.each(at, to, |_, term| term);
+    fn load(&self, reads: Reads, to: &mut [f64]) {
+        self.each(
+            reads,
+            to,
+            #[inline(always)]
+            |_, term| term,
+        );
     }
 
-    fn join(&self, at: usize, to: &mut [f64]) {
-        self.each(at, to, |sum, term| sum + term);
+    fn join(&self, reads: Reads, to: &mut [f64]) {
+        self.each(
+            reads,
+            to,
+            #[inline(always)]
+            |sum, term| sum + term,
+        );
     }
 }
 
 /// Without a power, because norms are sums in `f64`.
 impl<T: Narrow> Source<Whole> for Terms<'_, T> {
-    fn load(&self, at: usize, to: &mut [Whole]) {
-        let x = &self.x[at..][..to.len()];
-        in_vectors(
+    fn load(&self, reads: Reads, to: &mut [Whole]) {
+        reads.map(
+            self.x,
+            to,
             #[inline(always)]
-            || to.iter_mut().zip(x).for_each(|(to, x)| *to = Whole((*x).into())),
+            |_, x| Whole(x.into()),
         );
     }
 
-    fn join(&self, at: usize, to: &mut [Whole]) {
-        let x = &self.x[at..][..to.len()];
-        in_vectors(
+    fn join(&self, reads: Reads, to: &mut [Whole]) {
+        reads.map(
+            self.x,
+            to,
             #[inline(always)]
-            || to.iter_mut().zip(x).for_each(|(to, x)| *to = to.join(Whole((*x).into()))),
+            |to, x| to.join(Whole(x.into())),
         );
     }
 
-    fn leave(&self, at: usize, to: &mut [Whole]) {
-        let x = &self.x[at..][..to.len()];
-        in_vectors(
+    fn leave(&self, reads: Reads, to: &mut [Whole]) {
+        reads.map(
+            self.x,
+            to,
             #[inline(always)]
-            || to.iter_mut().zip(x).for_each(|(to, x)| *to = to.leave(Whole((*x).into()))),
+            |to, x| to.leave(Whole(x.into())),
         );
     }
 }

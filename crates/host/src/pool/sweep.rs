@@ -2,9 +2,8 @@
 //!
 //! ```text
 //! for each task: some rows of outputs of a plane, and some windows of these rows
-//!     for each row of outputs:
-//!         combine the rows of the input that its windows read, element by element      (rows.rs)
-//!     combine neighbouring pixels of the combined rows                                 (columns.rs)
+//!     combine the rows of the input that each row of outputs reads     (block.rs, or rows.rs)
+//!     combine neighbouring pixels of the combined rows                 (columns.rs)
 //! ```
 //!
 //! Items outside the input are [`Item::EMPTY`], so that all windows of a row are alike.
@@ -12,6 +11,7 @@
 use windowpane_geometry::AXES;
 use windowpane_reference::pool::Algorithm;
 
+use super::block::{self, Block};
 use super::columns::{self, Columns};
 use super::field::Field;
 use super::item::Item;
@@ -131,7 +131,11 @@ impl Sweep {
 
     /// The items that a task needs.
     fn scratch(&self) -> usize {
-        rows::scratch(self).saturating_add(columns::scratch(self))
+        self.scratch_of_rows().saturating_add(columns::scratch(self))
+    }
+
+    fn scratch_of_rows(&self) -> usize {
+        if block::suits(self) { block::scratch(self) } else { rows::scratch(self) }
     }
 
     /// The bytes that a task needs.
@@ -152,9 +156,20 @@ impl Sweep {
             let row = task / parts[1] % parts[0] * self.rows;
             let rows = [row, (row + self.rows).min(height.output())];
             let part = self.part(task % parts[1] * self.windows);
+            let (of_rows, of_columns) = scratch.split_at_mut(self.scratch_of_rows());
+            let mut combined = match block::suits(self) {
+                true => Combined::Block(Block::new(self, source, &part, of_rows)),
+                false => Combined::Rows(Rows::new(self, source, &part, of_rows)),
+            };
+            let mut columns = Columns::new(self, &part, of_columns);
             for plane in first..(first + self.planes).min(all) {
-                let position = [plane / depth.output(), plane % depth.output()];
-                self.plane(source, sink, position, rows, &part, scratch);
+                let [outer, d] = [plane / depth.output(), plane % depth.output()];
+                combined.start([outer, d]);
+                for first in (rows[0]..rows[1]).step_by(self.group) {
+                    let count = self.group.min(rows[1] - first);
+                    let results = columns.combine(count, combined.rows(first, count));
+                    sink.store(outer, [d, first, part.windows[0]], &results);
+                }
             }
         });
     }
@@ -177,26 +192,28 @@ impl Sweep {
         let before = (inside[0] as i64 - first).clamp(0, span as i64) as usize;
         Part { windows: [from, to], inside, before, span }
     }
+}
 
-    /// Computes some rows of a plane.
-    fn plane<I: Item>(
-        &self,
-        source: &dyn Source<I>,
-        sink: &dyn Sink<I>,
-        [outer, d]: [usize; 2],
-        rows: [usize; 2],
-        part: &Part,
-        scratch: &mut [I],
-    ) {
-        let (of_rows, of_columns) = scratch.split_at_mut(rows::scratch(self));
-        let mut combined = Rows::new(self, source, [outer, d], part, of_rows);
-        let mut columns = Columns::new(self, part, of_columns);
-        for first in (rows[0]..rows[1]).step_by(self.group) {
-            let count = self.group.min(rows[1] - first);
-            columns.fill(count, |i, row| combined.row(first + i, row));
-            columns.combine(count, |i, results| {
-                sink.store(outer, [d, first + i, part.windows[0]], results);
-            });
+/// What combines rows of the input.
+enum Combined<'a, I> {
+    Block(Block<'a, I>),
+    Rows(Rows<'a, I>),
+}
+
+impl<I: Item> Combined<'_, I> {
+    /// Goes to an outer position and a coordinate of the first axis.
+    fn start(&mut self, plane: [usize; 2]) {
+        match self {
+            Self::Block(block) => block.start(plane),
+            Self::Rows(rows) => rows.start(plane),
+        }
+    }
+
+    /// The combined rows of some rows of windows.
+    fn rows(&mut self, first: usize, count: usize) -> &[I] {
+        match self {
+            Self::Block(block) => block.rows(first, count),
+            Self::Rows(rows) => rows.rows(first, count),
         }
     }
 }
