@@ -16,12 +16,15 @@ pub struct TooLate;
 
 /// Lets windowpane compute the poolings and convolutions of this process's Burn programs.
 ///
-/// Call it before the first operation on a tensor; later calls change nothing.
+/// Call it before the first operation on a tensor; later calls change nothing. On a machine without a desktop it also keeps
+/// the window library from printing an error each time that devices are listed.
 pub fn install() -> Result<(), TooLate> {
     static INSTALLED: Mutex<bool> = Mutex::new(false);
     // The flag is written in one step, so a poisoned one is still right.
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
     if !*installed {
+        #[cfg(target_os = "linux")]
+        windowpane::without_a_desktop();
         match register(Provider) {
             // Registered under our name, by another copy of this crate for example: it does the same.
             Ok(()) | Err(RegistryError::DuplicateOptimization { .. }) => *installed = true,

@@ -25,6 +25,13 @@ pub(crate) enum Operator<'a> {
         weight: &'a TensorIr,
         out: &'a TensorIr,
     },
+    ConvTranspose {
+        options: ConvOptions,
+        x: &'a TensorIr,
+        weight: &'a TensorIr,
+        bias: Option<&'a TensorIr>,
+        out: &'a TensorIr,
+    },
     ConvWeight {
         options: ConvOptions,
         grad: &'a TensorIr,
@@ -172,6 +179,21 @@ pub(crate) fn read(operation: &OperationIr) -> Option<Operation<'_>> {
             )
         };
     }
+    macro_rules! conv_transpose {
+        ($name:literal, $d:ident) => {
+            (
+                $name,
+                // The output's shape has the output padding.
+                Operator::ConvTranspose {
+                    options: options!($d.options),
+                    x: &$d.x,
+                    weight: &$d.weight,
+                    bias: $d.bias.as_ref(),
+                    out: &$d.out,
+                },
+            )
+        };
+    }
     macro_rules! conv_bias {
         ($name:literal, $d:ident) => {
             ($name, Operator::ConvBias { grad: &$d.output_grad, out: &$d.out })
@@ -227,6 +249,9 @@ pub(crate) fn read(operation: &OperationIr) -> Option<Operation<'_>> {
         Ir::Conv1dBiasBackward(d) => conv_bias!("conv1d_bias_backward", d),
         Ir::Conv2dBiasBackward(d) => conv_bias!("conv2d_bias_backward", d),
         Ir::Conv3dBiasBackward(d) => conv_bias!("conv3d_bias_backward", d),
+        Ir::ConvTranspose1d(d) => conv_transpose!("conv_transpose1d", d),
+        Ir::ConvTranspose2d(d) => conv_transpose!("conv_transpose2d", d),
+        Ir::ConvTranspose3d(d) => conv_transpose!("conv_transpose3d", d),
         Ir::MaxPool1d(d) => max!("max_pool1d", d, None),
         Ir::MaxPool2d(d) => max!("max_pool2d", d, None),
         Ir::MaxPool3d(d) => max!("max_pool3d", d, None),

@@ -6,8 +6,8 @@
 use burn_cubecl::fusion::CubeFusionHandle;
 use burn_fusion::stream::Context;
 use windowpane::{
-    AvgPool, Conv, ConvPlan, DType, Device, Divisor, Extents, FilterLayout, Layout, MaxPool, Pass,
-    Window,
+    AvgPool, Conv, ConvPlan, ConvTranspose, DType, Device, Divisor, Extents, FilterLayout, Layout,
+    MaxPool, Pass, Window,
 };
 
 use crate::memory::{
@@ -44,6 +44,21 @@ pub(crate) fn run(
             let (dy, w) = (grad.tensor(&on, layout)?, weight.tensor(&on, layout)?);
             let dx = conv.backward_data_with_plan(&plan, &dy, &w).map_err(refusal)?;
             give(context, &grad, vec![Made { tensor: dx, layout, out }])
+        }
+        Operator::ConvTranspose { options, x, weight, bias, out } => {
+            let (x, weight) = (Operand::of(context, x)?, Operand::of(context, weight)?);
+            let bias = bias.map(|bias| Operand::of(context, bias)).transpose()?;
+            let shape = real(context, out)?.shape.to_vec();
+            let on = device(x.client());
+            let shapes = [&*shape, &*weight.shape];
+            let planned = Planned::new(options, Pass::Data, &on, &[&x, &weight], shapes)?;
+            let Planned { conv, plan, layout } = planned;
+            let bias = bias.map(|bias| bias.flat(&on)).transpose()?;
+            let (xs, weights) = (x.tensor(&on, layout)?, weight.tensor(&on, layout)?);
+            let y = ConvTranspose::from(conv)
+                .forward_with_plan(&plan, &xs, &weights, bias.as_ref())
+                .map_err(refusal)?;
+            give(context, &x, vec![Made { tensor: y, layout, out }])
         }
         Operator::ConvWeight { options, grad, x, out } => {
             let (grad, x) = (Operand::of(context, grad)?, Operand::of(context, x)?);

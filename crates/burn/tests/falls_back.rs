@@ -1,5 +1,7 @@
 //! What windowpane cannot compute is computed by Burn's own operator, and the counters say why.
 
+use std::process::Command;
+
 use burn::tensor::module::max_pool2d;
 use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{DType, Device, DeviceKind, Tensor, TensorData};
@@ -24,4 +26,16 @@ fn another_type_falls_back() {
     let count = counters.of("max_pool2d");
     assert_eq!(count.reason.as_deref(), Some("windowpane has no Flex32"));
     assert!(counters.to_string().ends_with("1          1  windowpane has no Flex32"), "{counters}");
+}
+
+/// The test above, in a process without a desktop, prints nothing of its own.
+#[test]
+fn nothing_is_printed() {
+    let mut command = Command::new(std::env::current_exe().expect("the test has a path"));
+    command.args(["--exact", "another_type_falls_back", "--nocapture"]);
+    command.env_remove("XDG_RUNTIME_DIR").env_remove("NODEVICE_SELECT");
+    let output = command.output().expect("the test runs");
+    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(output.status.success() && out.contains("1 passed"), "{out}\n{err}");
+    assert!(err.is_empty(), "{err}");
 }

@@ -84,6 +84,10 @@ pub use windowpane_kernels as kernels;
 #[cfg(feature = "kernels")]
 pub use windowpane_kernels::Speeds;
 pub use windowpane_reference::{Scalar, pool::backward::IndexOutOfRange};
+/// For `windowpane-burn`: there Burn lists the devices.
+#[cfg(all(feature = "kernels", target_os = "linux"))]
+#[doc(hidden)]
+pub use wayland_log::without_a_desktop;
 
 /// The result type of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;

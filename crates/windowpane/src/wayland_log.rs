@@ -35,7 +35,7 @@ unsafe extern "C" fn print_others(format: *const c_char, arguments: Arguments) {
 /// Sets the handler once, on a machine that has libwayland and in a process that has no desktop.
 ///
 /// A program with windows of its own has a valid `XDG_RUNTIME_DIR`; its handler stays.
-pub(crate) fn without_a_desktop() {
+pub fn without_a_desktop() {
     static SET: Once = Once::new();
     SET.call_once(|| {
         let folder = std::env::var_os("XDG_RUNTIME_DIR");

@@ -2,9 +2,10 @@
 
 use burn::tensor::module::{
     self, adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, avg_pool1d, avg_pool2d,
-    avg_pool3d, conv1d, conv2d, max_pool_output_size, max_pool1d, max_pool2d,
+    avg_pool3d, conv_transpose1d, conv_transpose2d, conv1d, conv2d, max_pool_output_size,
+    max_pool1d, max_pool2d,
 };
-use burn::tensor::ops::{AvgPoolOptions, ConvOptions, MaxPoolOptions};
+use burn::tensor::ops::{AvgPoolOptions, ConvOptions, ConvTransposeOptions, MaxPoolOptions};
 use burn::tensor::{Device, Gradients, Int, Tensor, TensorData};
 
 use crate::draw::{Draw, device};
@@ -47,8 +48,8 @@ fn outcome<const D: usize>(
 
 /// The cases of all operators with this number of axes.
 macro_rules! cases {
-    ($name:ident, $axes:literal, $rank:literal, $most:literal, $conv:ident, $max:ident, $indexed:ident,
-     $average:ident, $adaptive:expr) => {
+    ($name:ident, $axes:literal, $rank:literal, $most:literal, $conv:ident, $transposed:ident, $max:ident,
+     $indexed:ident, $average:ident, $adaptive:expr) => {
         fn $name() -> Numbers {
             let mut numbers = Numbers::new();
             for case in 0..cases() {
@@ -82,6 +83,21 @@ macro_rules! cases {
                     shape(channels)
                 );
                 let y = $conv(x, w, Some(b.clone()), options);
+                outcome(&mut numbers, &name, &mut draw, y, &[
+                    ("dx", &|all| read(x_leaf.grad(all).expect("tracked"))),
+                    ("dw", &|all| read(w_leaf.grad(all).expect("tracked"))),
+                    ("db", &|all| read(b.grad(all).expect("tracked"))),
+                ]);
+
+                let mut taps = taps;
+                (taps[0], taps[1]) = (channels, filters / groups);
+                let longer = stride.map(|stride| draw.between(0, stride - 1));
+                let [x, x_leaf] = draw.input(shape(channels));
+                let [w, w_leaf] = draw.input(taps);
+                let b = draw.tensor([filters]);
+                let options = ConvTransposeOptions::new(stride, padding, longer, dilation, groups);
+                let name = format!("transposed {name}, then {taps:?} output padding {longer:?}");
+                let y = $transposed(x, w, Some(b.clone()), options);
                 outcome(&mut numbers, &name, &mut draw, y, &[
                     ("dx", &|all| read(x_leaf.grad(all).expect("tracked"))),
                     ("dw", &|all| read(w_leaf.grad(all).expect("tracked"))),
@@ -147,18 +163,31 @@ cases!(
     3,
     14,
     conv1d,
+    conv_transpose1d,
     max_pool1d,
     max_pool1d_with_indices,
     avg_pool1d,
     |x, [out]: [usize; 1]| adaptive_avg_pool1d(x, out)
 );
-cases!(two, 2, 4, 12, conv2d, max_pool2d, max_pool2d_with_indices, avg_pool2d, adaptive_avg_pool2d);
+cases!(
+    two,
+    2,
+    4,
+    12,
+    conv2d,
+    conv_transpose2d,
+    max_pool2d,
+    max_pool2d_with_indices,
+    avg_pool2d,
+    adaptive_avg_pool2d
+);
 cases!(
     three,
     3,
     5,
     8,
     conv3d,
+    conv_transpose3d,
     max_pool3d,
     max_pool3d_with_indices,
     avg_pool3d,
@@ -237,6 +266,40 @@ fn conv3d(
         Some(bias) => sum + bias.reshape([1, filters, 1, 1, 1]),
         None => sum,
     }
+}
+
+/// Without windowpane the convolution, put together from flat ones as well, of the input with zeros between its
+/// coordinates and around it, with mirrored filters.
+fn conv_transpose3d(
+    mut x: Tensor<5>,
+    weight: Tensor<5>,
+    bias: Option<Tensor<1>>,
+    options: ConvTransposeOptions<3>,
+) -> Tensor<5> {
+    if !is_plain() {
+        return module::conv_transpose3d(x, weight, bias, options);
+    }
+    let ConvTransposeOptions { stride, padding, padding_out, dilation, groups } = options;
+    let [channels, filters, taps @ ..] = weight.dims();
+    for axis in 0..3 {
+        let mut shape = x.dims();
+        let apart = x.unsqueeze_dim::<6>(axis + 3);
+        let mut zeros = apart.dims();
+        zeros[axis + 3] = stride[axis] - 1;
+        let parts = match zeros[axis + 3] {
+            0 => vec![apart],
+            _ => vec![apart.clone(), Tensor::zeros(zeros, &apart.device())],
+        };
+        shape[axis + 2] *= stride[axis];
+        x = Tensor::cat(parts, axis + 3).reshape(shape);
+        x = x.narrow(axis + 2, 0, shape[axis + 2] - (stride[axis] - 1));
+        let before = dilation[axis] * (taps[axis] - 1) - padding[axis];
+        x = padded(x, axis + 2, before, before + padding_out[axis], 0.0);
+    }
+    let [d, h, w] = taps;
+    let weight = weight.reshape([groups, channels / groups, filters, d, h, w]).swap_dims(1, 2);
+    let weight = weight.reshape([groups * filters, channels / groups, d, h, w]).flip([2, 3, 4]);
+    conv3d(x, weight, bias, ConvOptions::new([1; 3], [0; 3], dilation, groups))
 }
 
 /// Positions `o·stride + first` for every output `o`.
@@ -318,6 +381,7 @@ fn one_axis() {
             "conv1d_x_backward",
             "conv1d_weight_backward",
             "conv1d_bias_backward",
+            "conv_transpose1d",
             "max_pool1d",
             "max_pool1d_with_indices",
             "max_pool1d_with_indices_backward",
@@ -339,6 +403,7 @@ fn two_axes() {
             "conv2d_x_backward",
             "conv2d_weight_backward",
             "conv2d_bias_backward",
+            "conv_transpose2d",
             "max_pool2d",
             "max_pool2d_with_indices",
             "max_pool2d_with_indices_backward",
@@ -360,6 +425,7 @@ fn three_axes() {
             "conv3d_x_backward",
             "conv3d_weight_backward",
             "conv3d_bias_backward",
+            "conv_transpose3d",
             "max_pool3d",
             "max_pool3d_with_indices",
             "max_pool3d_with_indices_backward",
