@@ -6,7 +6,7 @@ use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::optim::{GradientsParams, SgdConfig};
 use burn::tensor::module::{avg_pool2d, max_pool2d, max_pool2d_with_indices};
 use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
-use burn::tensor::{Device, DeviceKind, IndexingUpdateOp, Tensor, TensorData};
+use burn::tensor::{Device, IndexingUpdateOp, Tensor, TensorData};
 use windowpane_burn::nn::{
     AdaptiveMaxPool2d, AdaptiveMaxPool2dConfig, LpPool2d, LpPool2dConfig, MaxUnpool2d,
     MaxUnpool2dConfig, MinPool2d, MinPool2dConfig, SumPool2d, SumPool2dConfig,
@@ -95,7 +95,7 @@ fn numbers(count: usize) -> Vec<f32> {
 #[test]
 fn a_network_is_trained() {
     windowpane_burn::install().expect("this is the start");
-    let device = Device::wgpu(DeviceKind::DefaultDevice).autodiff();
+    let device = Device::default().autodiff();
     device.seed(3);
     let network = Network::new(&device);
     let x = Tensor::<4>::from_data(TensorData::new(numbers(2 * 3 * 256), [2, 3, 16, 16]), &device);

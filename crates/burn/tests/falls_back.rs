@@ -4,14 +4,14 @@ use std::process::Command;
 
 use burn::tensor::module::max_pool2d;
 use burn::tensor::ops::MaxPoolOptions;
-use burn::tensor::{DType, Device, DeviceKind, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 
 #[test]
 fn another_type_falls_back() {
     windowpane_burn::install().expect("this is the start");
     // A second call is no error.
     windowpane_burn::install().expect("it is installed");
-    let device = Device::wgpu(DeviceKind::DefaultDevice);
+    let device = Device::default();
     let numbers: Vec<f32> = (0..2 * 3 * 6 * 6).map(|at| (at * 37 % 101) as f32).collect();
     let x = Tensor::<4>::from_data(TensorData::new(numbers, [2, 3, 6, 6]), &device);
     let pool = |x| max_pool2d(x, MaxPoolOptions::new([2, 2]));

@@ -1,10 +1,11 @@
 //! Random inputs, and the device of the tests.
 
-use burn::tensor::{Device, DeviceKind, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 
-/// Burn's wgpu device: real hardware if there is any, else Mesa's software Vulkan.
+/// The device that `BURN_DEVICE` names; else, as only that is built, Burn's wgpu device: real hardware if there is any,
+/// else Mesa's software Vulkan.
 pub(crate) fn device() -> Device {
-    Device::wgpu(DeviceKind::DefaultDevice)
+    Device::default()
 }
 
 /// Random numbers, the same ones for the same seed.
