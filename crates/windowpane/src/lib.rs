@@ -70,6 +70,10 @@ pub use pool::{
 };
 pub use recording::Recording;
 pub use tensor::Tensor;
+/// For `windowpane-burn`: there Burn lists the devices.
+#[cfg(all(feature = "kernels", target_os = "linux"))]
+#[doc(hidden)]
+pub use wayland_log::without_a_desktop;
 /// The crate that describes problems: windows, shapes, layouts, and errors for invalid ones.
 pub use windowpane_geometry as geometry;
 pub use windowpane_geometry::{
@@ -84,10 +88,6 @@ pub use windowpane_kernels as kernels;
 #[cfg(feature = "kernels")]
 pub use windowpane_kernels::Speeds;
 pub use windowpane_reference::{Scalar, pool::backward::IndexOutOfRange};
-/// For `windowpane-burn`: there Burn lists the devices.
-#[cfg(all(feature = "kernels", target_os = "linux"))]
-#[doc(hidden)]
-pub use wayland_log::without_a_desktop;
 
 /// The result type of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;

@@ -1,9 +1,11 @@
 //! Combines the rows of the input that neighbouring rows of windows read, in a copy of these rows.
 //!
 //! ```text
-//! rows of the input, with their padding        a ⋅ ⋅ ⋅ b b b b b ⋅ ⋅ ⋅ c c c …      one list
-//! combined with the rows below them            the same loops as along a row, with steps of whole rows
+//! copy       | ∅ a a a a ∅ | ∅ b b b b ∅ | ∅ c c c c ∅ | …     rows with their padding, one behind the other
+//! combined   | a ⋅ b ⋅ c   | b ⋅ c ⋅ d   | …                   by the loops of columns.rs, in steps of a row
 //! ```
+//!
+//! Short rows cost little this way, as each loop runs over many of them. Long ones are combined by `rows.rs`.
 
 use windowpane_geometry::AXES;
 
@@ -18,7 +20,7 @@ pub(super) struct Block<'a, I> {
     part: Part,
     source: &'a dyn Source<I>,
     plane: [usize; 2],
-    /// Rows of the input, padding included, which holds nothing else.
+    /// The copy. Its padding is filled once, and only the rest is written.
     loaded: &'a mut [I],
     spare: [&'a mut [I]; 2],
     results: &'a mut [I],
