@@ -124,6 +124,8 @@ fn large_poolings() -> impl Iterator<Item = Pooling> {
             of(64, [50, 60], Window::adaptive(1), layout),
             of(64, [50, 60], Window::adaptive([7, 7]), layout),
             of(1, [400, 300], box_of(299), layout),
+            of(1, [5, 4096], box_of(301), layout),
+            of(2, [448, 448], Window::new([112, 112]).stride([112, 112]), layout),
         ]
     })
 }

@@ -15,10 +15,12 @@ use windowpane_kernels::{Capabilities, Target};
 
 use crate::DType;
 
-/// The longest time that the end of a program waits: far longer than a compilation takes.
+/// The longest time that opening the device and the end of a program wait, whatever the limit on other waits: far longer
+/// than a compilation takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-static CPU: OnceLock<Client> = OnceLock::new();
+/// The device, and the process that opened it.
+static CPU: OnceLock<(Client, u32)> = OnceLock::new();
 
 unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
@@ -35,17 +37,20 @@ pub(crate) fn waits_for(client: &Client, device: &Capabilities) {
         // SAFETY: the function can be called at any time and does not unwind. If it can't be registered, the program
         // ends as it would without.
         unsafe { atexit(wait) };
-        client.clone()
+        (client.clone(), std::process::id())
     });
 }
 
 extern "C" fn wait() {
-    if let Some(client) = CPU.get() {
+    // A fork of the process has its functions, but not its threads.
+    if let Some((client, process)) = CPU.get()
+        && *process == std::process::id()
+    {
         finish(client);
     }
 }
 
-/// Waits until everything launched is done, also where the program has given the device up. It waits on a new thread,
+/// Waits until everything launched is compiled, also where the program has given the device up. It waits on a new thread,
 /// because CubeCL's thread-local variables of a thread that ends the program are already destroyed.
 fn finish(client: &Client) {
     let (done, is_done) = channel();

@@ -10,7 +10,7 @@
 use windowpane_geometry::AXES;
 
 use super::columns::runs;
-use super::item::{Item, join_windows, take};
+use super::item::{Item, join_windows};
 use super::source::{Reads, Source};
 use super::sweep::{Part, Sweep};
 
@@ -53,22 +53,14 @@ impl<'a, I: Item> Block<'a, I> {
         let loaded = height.span(count);
         self.load(height.start(first), loaded);
         let Self { sweep, loaded: x, spare: [a, b], results, .. } = self;
-        let (x, results) = (&x[..loaded * row], &mut results[..]);
-        let steps = [height.stride(), height.kernel(), height.dilation()];
-        match (height.stride(), sweep.slides[0]) {
-            (1, slides) => &runs(height, steps[2] * row, slides, x, [a, b])[..count * row],
-            (stride, true) => {
-                let results = &mut results[..count * row];
-                let runs = runs(height, steps[2] * row, true, x, [a, b]);
-                take(results, runs, [count * row, x.len()], stride, row);
-                results
-            }
-            _ => {
-                let results = &mut results[..count * row];
-                join_windows(results, x, row, steps);
-                results
-            }
+        let x = &x[..loaded * row];
+        if height.stride() == 1 {
+            let runs = runs(height, height.dilation() * row, sweep.slides[0], x, [a, b]);
+            return &runs[..count * row];
         }
+        let results = &mut results[..count * row];
+        join_windows(results, x, row, [height.stride(), height.kernel(), height.dilation()]);
+        results
     }
 
     /// Loads rows from the coordinate `start` on.
@@ -80,6 +72,7 @@ impl<'a, I: Item> Block<'a, I> {
         let [above, end] = inside.map(|h| (h - start).clamp(0, count as i64) as usize * row);
         let taps = depth.taps(self.plane[1]);
         let len = (self.part.inside[1] - self.part.inside[0]) * lanes;
+        // Then the copy is padding, which it was filled with.
         if len == 0 {
             return;
         }
@@ -108,14 +101,16 @@ impl<'a, I: Item> Block<'a, I> {
     }
 }
 
-/// Whether rows are combined so: where a copy has at most twice as many rows as there are windows.
+/// Whether rows are combined so: where the copy is small, and has at most twice as many rows as the windows step over, and
+/// no more than they have taps. Passes over all rows would be wasted on large windows far apart.
 pub(super) fn suits(sweep: &Sweep) -> bool {
-    let height = &sweep.lines[AXES - 2];
-    sweep.group >= 4
-        && !height.is_uneven()
-        && height.span(1) > 1
-        && height.span(1) - 1 <= sweep.group * height.stride()
-        && height.span(sweep.group) <= height.kernel() * sweep.group
+    let (height, group) = (&sweep.lines[AXES - 2], sweep.group);
+    if group < 4 || height.is_uneven() || height.span(1) == 1 {
+        return false;
+    }
+    let (rows, stride) = (height.span(group), height.stride());
+    let is_short = rows <= group * height.kernel().min(2 * stride).min(4);
+    is_short && (stride == 1 || !sweep.slides[0])
 }
 
 /// The items of the lists that a task needs: the copy, each spare one, and the results.
@@ -123,9 +118,10 @@ fn lists(sweep: &Sweep) -> [usize; 3] {
     let height = &sweep.lines[AXES - 2];
     let row = sweep.span * sweep.lanes;
     let loaded = height.span(sweep.group).saturating_mul(row);
-    let spare = if height.stride() == 1 || sweep.slides[0] { loaded } else { 0 };
-    let results = if height.stride() == 1 { 0 } else { sweep.group * row };
-    [loaded, spare, results]
+    match height.stride() {
+        1 => [loaded, loaded, 0],
+        _ => [loaded, 0, sweep.group * row],
+    }
 }
 
 /// The items that a task needs.

@@ -176,7 +176,9 @@ pub fn bytes<T: Poolable>(pooled: Pooled, algorithm: Algorithm, pooling: &Poolin
         }
         Pooled::Max { indices: true } => scratch(cut::<T::Packed>(algorithm, pooling))
             .map(|scratch| [y, scratch, of(outputs, size_of::<i32>())]),
-        Pooled::Average => scratch(T::cut(algorithm, pooling)).map(|scratch| [y, scratch, 0]),
+        Pooled::Average => {
+            scratch(T::cut(algorithm, pooling)).map(|scratch| [y, scratch, sink::LIST])
+        }
         Pooled::AverageBackward => backward::scratch(pooling).map(|scratch| [x, scratch, 0]),
         Pooled::MaxBackward => Some([x, scatter::scratch(pooling), 0]),
         _ => None,

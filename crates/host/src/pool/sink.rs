@@ -265,6 +265,11 @@ fn finish<T: Poolable>(sums: &[f64], by: By<'_>, power: Power, truncates: bool, 
     match by {
         _ if power == Power::Two => T::narrow(sums, y, |_, sum| sum.sqrt()),
         By::One(divisor) if truncates => T::narrow(sums, y, |_, sum| (sum / divisor).trunc()),
+        // A power of two has an exact reciprocal.
+        By::One(divisor) if is_normal && (divisor as u64).is_power_of_two() => {
+            let reciprocal = 1.0 / divisor;
+            T::narrow(sums, y, |_, sum| sum * reciprocal);
+        }
         By::One(divisor) if is_normal => {
             let reciprocal = 1.0 / divisor;
             T::narrow(sums, y, |_, sum| quotient(sum, divisor, reciprocal));
@@ -281,8 +286,11 @@ fn finish<T: Poolable>(sums: &[f64], by: By<'_>, power: Power, truncates: bool, 
     }
 }
 
-/// `sum / divisor`, in a quarter of the time: the product with the reciprocal, which may lack some of its last bits, and
-/// what it lacks (Markstein). It is exact where no result is less than the least normal number.
+/// `sum / divisor`, in a quarter of the time: the product with the reciprocal, and what it lacks (Markstein).
+///
+/// It is the nearest number, as a division gives, for integers below 2⁴⁸, also with a reciprocal whose last bits are wrong,
+/// where no result is less than the least normal number: what is lacking is an integer multiple of the last bit of the
+/// product, so it is exact, and a quotient is further from the middle of two numbers than what is then left.
 #[inline(always)]
 fn quotient(sum: f64, divisor: f64, reciprocal: f64) -> f64 {
     let near = sum * reciprocal;
@@ -294,13 +302,16 @@ fn quotient(sum: f64, divisor: f64, reciprocal: f64) -> f64 {
 /// The most windows of a row whose divisors are listed.
 const LISTED: usize = 4096;
 
+/// The most bytes of the list.
+pub(super) const LIST: usize = 2 * LISTED * size_of::<f64>();
+
 /// The divisor of each window.
 pub(super) struct Divisors<'a> {
     grid: &'a Grid,
     divisor: Divisor,
     /// Neighbouring windows of the last axis that all count as many taps.
     alike: Range<usize>,
-    /// The taps that count along the last axis, at least 1, and their inverses, if windows differ and are not too many.
+    /// The taps that count along the last axis, at least 1, and their inverses.
     list: Option<[Vec<f64>; 2]>,
 }
 
@@ -320,16 +331,20 @@ impl<'a> Divisors<'a> {
                 0..width.output() - (0..width.output()).rev().take_while(has_overhang).count()
             }
         };
-        let mut divisors = Self { grid, divisor, alike, list: None };
-        // Pieces of a row cost more than the list, unless they are few.
-        let others = width.output() - divisors.alike.len();
+        Self { grid, divisor, alike, list: None }
+    }
+
+    /// The same with a list, unless a row has few pieces with one divisor each, or too many windows.
+    pub(super) fn listed(mut self) -> Self {
+        let width = &self.grid.axes()[AXES - 1];
+        let others = width.output() - self.alike.len();
         if others * 32 > width.output() && width.output() <= LISTED {
-            let taps = |w| divisors.along(width, w).max(1) as f64;
+            let taps = |w| self.along(width, w).max(1) as f64;
             let taps: Vec<_> = (0..width.output()).map(taps).collect();
             let inverses = taps.iter().map(|taps| 1.0 / taps).collect();
-            divisors.list = Some([taps, inverses]);
+            self.list = Some([taps, inverses]);
         }
-        divisors
+        self
     }
 
     /// What the divisors of a row have in common, for [`of`](Self::of).
@@ -365,10 +380,15 @@ mod tests {
 
     #[test]
     fn products_with_reciprocals_are_quotients() {
-        let check = |sum: f64, divisor: f64| {
-            let (found, expected) = (quotient(sum, divisor, 1.0 / divisor), sum / divisor);
-            let same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
-            assert!(same, "{sum} / {divisor} is {expected}, not {found}");
+        // Divisors are products of what a row and what a window have, and so are their reciprocals.
+        let check = |sum: f64, row: f64| {
+            for taps in [1.0, 3.0, 7.0, 9.0, 4095.0] {
+                let (divisor, reciprocal) = (row * taps, (1.0 / row) * (1.0 / taps));
+                let (found, expected) = (quotient(sum, divisor, reciprocal), sum / divisor);
+                let nan = found.is_nan() && expected.is_nan();
+                let same = nan || found.to_bits() == expected.to_bits();
+                assert!(same, "{sum} / {divisor} is {expected}, not {found}");
+            }
         };
         let mut bits = 1u64;
         for divisor in (1..300).chain((300..100_000).step_by(331)).map(f64::from) {

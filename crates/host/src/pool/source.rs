@@ -3,7 +3,7 @@
 use super::element::{Narrow, Poolable};
 use super::item::{Item, Whole, in_vectors};
 
-/// Rows of elements, of which each begins a pixel and has whole pixels.
+/// Rows of whole pixels.
 #[derive(Clone, Copy)]
 pub(super) struct Reads {
     /// The place of the first element.
@@ -35,7 +35,7 @@ impl Reads {
         );
     }
 
-    /// The same for each element.
+    /// Calls a function for each element, with what is there.
     #[inline(always)]
     fn map<T: Copy, I: Copy>(&self, x: &[T], to: &mut [I], item: impl Fn(I, T) -> I) {
         self.each(

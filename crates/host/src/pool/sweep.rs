@@ -24,8 +24,8 @@ use crate::shared;
 /// About the most items of a row that a task works on, and of the rows whose columns are combined together.
 const ROW: usize = 4096;
 
-/// The same for sums of one lane, in bytes: they are combined in passes over three lists, which the first cache has room
-/// for. With more lanes the pixels that two tasks read would weigh more.
+/// The same for sums of one lane, in bytes: they are combined in passes over lists of up to twice as many, of which the
+/// first cache has room for those of a pass. With more lanes the pixels that two tasks read would weigh more.
 const SUMS: usize = 1 << 13;
 
 /// About the least items of a row that a task works on, unless the row has fewer.
