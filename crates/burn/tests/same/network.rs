@@ -87,9 +87,12 @@ fn training_is_the_same() {
     }
     let losses = &installed[0].1;
     assert_eq!(losses.len(), STEPS);
-    // The least, as the initial numbers are the device's own, and with some of them the last steps are too large.
-    let least = losses.iter().copied().fold(f32::INFINITY, f32::min);
-    assert!(least < losses[0] / 2.0, "the network does not learn: {losses:?}");
+    // Each device draws its own initial numbers, and with those of another one the last steps may be too large.
+    let learned = match std::env::var_os("BURN_DEVICE") {
+        None => losses[STEPS - 1],
+        Some(_) => losses.iter().copied().fold(f32::INFINITY, f32::min),
+    };
+    assert!(learned < losses[0] / 2.0, "the network does not learn: {losses:?}");
     let counters = windowpane_burn::counters();
     let steps = STEPS as u64;
     for (operator, least) in [
