@@ -86,7 +86,7 @@ impl Reduction {
     }
 
     /// Whether the reduction returns indices.
-    pub(super) fn has_indices(self) -> bool {
+    pub fn has_indices(self) -> bool {
         match self {
             Self::Extremum(_, output) | Self::Drawn { output, .. } => output.base().is_some(),
             _ => false,

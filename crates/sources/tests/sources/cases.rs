@@ -97,8 +97,7 @@ impl Cases<'_> {
     fn reduction(&mut self, pooling: &Pooling, reduction: Reduction) {
         let (target, dtype) = (self.target, self.dtype);
         let [x, y, i] = self.pooled(pooling);
-        // The names of reductions end so if they return indices.
-        let i = reduction.to_string().ends_with("with indices").then_some(&i);
+        let i = reduction.has_indices().then_some(&i);
         let problem = Problem::new(pooling, reduction, dtype);
         for plan in self.plans(problem) {
             pool::launch(target, pooling, reduction, dtype, &plan, [&x, &y], i).unwrap();
