@@ -1,4 +1,4 @@
-use crate::{AXES, Error, Grid, LIMIT, Layout, Quantity, Shape, Strides, Window};
+use crate::{AXES, Axis, Error, Grid, LIMIT, Layout, Quantity, Shape, Strides, Window};
 
 /// A pooling problem: a window applied to every channel of every sample of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,11 +133,23 @@ impl Divisor {
     /// The divisor of the window at output position `o`; 0 for an empty window under
     /// [`Valid`](Self::Valid), whose sum is 0 too and whose average is defined as 0.
     pub fn of(self, grid: &Grid, o: [usize; AXES]) -> usize {
-        let taps = grid.axes().iter().zip(o);
+        let windows = grid.axes().iter().zip(o);
+        windows.fold(self.factor(), |product, (axis, o)| product * self.along(axis, o))
+    }
+
+    /// The factor of a divisor that no axis changes: the given number, or else 1.
+    #[inline]
+    pub fn factor(self) -> usize {
+        self.fixed().map_or(1, |n| n as usize)
+    }
+
+    /// The factor of a divisor that an axis has: the taps of its window `o` that count, or 1 if the divisor is given.
+    #[inline]
+    pub fn along(self, axis: &Axis, o: usize) -> usize {
         match self {
-            Self::Padded => taps.map(|(axis, o)| axis.padded_taps(o)).product(),
-            Self::Valid => taps.map(|(axis, o)| axis.inside(o).len()).product(),
-            Self::Fixed(n) | Self::Truncated(n) => n as usize,
+            Self::Padded => axis.padded_taps(o),
+            Self::Valid => axis.inside(o).len(),
+            Self::Fixed(_) | Self::Truncated(_) => 1,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use windowpane_geometry::{AXES, Axis, Divisor, Grid, Strides};
+use windowpane_geometry::{AXES, Divisor, Grid, Strides};
 
 use super::element::{Narrow, Poolable};
 use super::field::Field;
@@ -339,7 +339,7 @@ impl<'a> Divisors<'a> {
         let width = &self.grid.axes()[AXES - 1];
         let others = width.output() - self.alike.len();
         if others * 32 > width.output() && width.output() <= LISTED {
-            let taps = |w| self.along(width, w).max(1) as f64;
+            let taps = |w| self.divisor.along(width, w).max(1) as f64;
             let taps: Vec<_> = (0..width.output()).map(taps).collect();
             let inverses = taps.iter().map(|taps| 1.0 / taps).collect();
             self.list = Some([taps, inverses]);
@@ -350,22 +350,13 @@ impl<'a> Divisors<'a> {
     /// What the divisors of a row have in common, for [`of`](Self::of).
     pub(super) fn row(&self, o: [usize; 2]) -> usize {
         let lines = self.grid.axes().iter().zip(o);
-        let fixed = self.divisor.fixed().map_or(1, |n| n as usize);
-        lines.fold(fixed, |product, (axis, o)| product * self.along(axis, o))
+        let factor = self.divisor.factor();
+        lines.fold(factor, |product, (axis, o)| product * self.divisor.along(axis, o))
     }
 
     /// The divisor of a window of a row; 1 of an empty window, whose sum is 0.
     pub(super) fn of(&self, row: usize, w: usize) -> f64 {
-        (row * self.along(&self.grid.axes()[AXES - 1], w)).max(1) as f64
-    }
-
-    /// The taps of a window along an axis that count.
-    fn along(&self, axis: &Axis, o: usize) -> usize {
-        match self.divisor {
-            Divisor::Padded => axis.padded_taps(o),
-            Divisor::Valid => axis.inside(o).len(),
-            Divisor::Fixed(_) | Divisor::Truncated(_) => 1,
-        }
+        (row * self.divisor.along(&self.grid.axes()[AXES - 1], w)).max(1) as f64
     }
 
     /// The end of the windows from `w` on along the last axis that have the same divisor.
