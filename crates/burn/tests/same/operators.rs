@@ -89,7 +89,6 @@ macro_rules! cases {
                     ("db", &|all| read(b.grad(all).expect("tracked"))),
                 ]);
 
-                let mut taps = taps;
                 (taps[0], taps[1]) = (channels, filters / groups);
                 let longer = stride.map(|stride| draw.between(0, stride - 1));
                 let [x, x_leaf] = draw.input(shape(channels));
