@@ -369,4 +369,9 @@ impl Grid {
     pub fn plane_index(&self, [d, h, w]: [usize; AXES]) -> usize {
         (d * self.axes[1].input() + h) * self.axes[2].input() + w
     }
+
+    /// The position of a window inside the row-major output plane.
+    pub fn output_index(&self, [d, h, w]: [usize; AXES]) -> usize {
+        (d * self.axes[1].output() + h) * self.axes[2].output() + w
+    }
 }

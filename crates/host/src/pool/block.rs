@@ -5,12 +5,14 @@
 //! combined   | a ⋅ b ⋅ c   | b ⋅ c ⋅ d   | …                   by the loops of columns.rs, in steps of a row
 //! ```
 //!
-//! Short rows cost little this way, as each loop runs over many of them. Long ones are combined by `rows.rs`.
+//! Short rows cost little this way, as each loop runs over many of them, and over those of several planes if the planes are
+//! small. Long ones are combined by `rows.rs`.
 
 use windowpane_geometry::AXES;
 
-use super::columns::runs;
+use super::columns::{Planes, SHORT, runs};
 use super::item::{Item, join_windows};
+use super::line::Line;
 use super::source::{Reads, Source};
 use super::sweep::{Part, Sweep};
 
@@ -19,7 +21,11 @@ pub(super) struct Block<'a, I> {
     sweep: &'a Sweep,
     part: Part,
     source: &'a dyn Source<I>,
+    /// The first plane, and how many.
     plane: [usize; 2],
+    planes: usize,
+    /// Rows as they are read.
+    dense: &'a mut [I],
     /// The copy. Its padding is filled once, and only the rest is written.
     loaded: &'a mut [I],
     spare: [&'a mut [I]; 2],
@@ -33,37 +39,44 @@ impl<'a, I: Item> Block<'a, I> {
         part: &Part,
         scratch: &'a mut [I],
     ) -> Self {
-        let [loaded, spare, _] = lists(sweep);
-        let (loaded, rest) = scratch.split_at_mut(loaded);
+        let [dense, loaded, spare, _] = lists(sweep);
+        let (dense, rest) = scratch.split_at_mut(dense);
+        let (loaded, rest) = rest.split_at_mut(loaded);
         let (a, rest) = rest.split_at_mut(spare);
         let (b, results) = rest.split_at_mut(spare);
         loaded.fill(I::EMPTY);
-        Self { sweep, part: *part, source, plane: [0; 2], loaded, spare: [a, b], results }
+        let (plane, planes) = ([0; 2], 1);
+        Self { sweep, part: *part, source, plane, planes, dense, loaded, spare: [a, b], results }
     }
 
-    /// Goes to an outer position and a coordinate of the first axis.
-    pub(super) fn start(&mut self, plane: [usize; 2]) {
-        self.plane = plane;
+    /// Goes to an outer position and a coordinate of the first axis, and to the outer positions behind it.
+    pub(super) fn start(&mut self, plane: [usize; 2], planes: usize) {
+        (self.plane, self.planes) = (plane, planes);
     }
 
-    /// The combined rows of some rows of windows.
-    pub(super) fn rows(&mut self, first: usize, count: usize) -> &[I] {
+    /// The combined rows of some rows of windows of each plane.
+    pub(super) fn rows(&mut self, first: usize, count: usize) -> Planes<'_, I> {
         let height = &self.sweep.lines[AXES - 2];
         let row = self.part.span * self.sweep.lanes;
-        let loaded = height.span(count);
+        let (planes, loaded) = (self.planes, height.span(count));
         self.load(height.start(first), loaded);
         let Self { sweep, loaded: x, spare: [a, b], results, .. } = self;
-        let x = &x[..loaded * row];
-        if height.stride() == 1 {
+        let x = &x[..planes * loaded * row];
+        if in_runs(sweep) {
             let runs = runs(height, height.dilation() * row, sweep.slides[0], x, [a, b]);
-            return &runs[..count * row];
+            return match planes {
+                1 => Planes { items: &runs[..count * row], rows: count },
+                _ => Planes { items: runs, rows: loaded },
+            };
         }
-        let results = &mut results[..count * row];
-        join_windows(results, x, row, [height.stride(), height.kernel(), height.dilation()]);
-        results
+        let results = &mut results[..planes * count * row];
+        let windows = [height.stride(), height.kernel(), height.dilation()];
+        let pairs = results.chunks_exact_mut(count * row).zip(x.chunks_exact(loaded * row));
+        pairs.for_each(|(results, x)| join_windows(results, x, row, windows));
+        Planes { items: results, rows: count }
     }
 
-    /// Loads rows from the coordinate `start` on.
+    /// Loads rows of each plane, from the coordinate `start` on.
     fn load(&mut self, start: i64, count: usize) {
         let [depth, height, width] = &self.sweep.lines;
         let (lanes, row) = (self.sweep.lanes, self.part.span * self.sweep.lanes);
@@ -76,26 +89,45 @@ impl<'a, I: Item> Block<'a, I> {
         if len == 0 {
             return;
         }
+        let loaded = &mut self.loaded[..self.planes * count * row];
         if taps.count == 0 || above == end {
-            return self.loaded[..count * row].fill(I::EMPTY);
+            return loaded.fill(I::EMPTY);
         }
-        self.loaded[..above].fill(I::EMPTY);
-        self.loaded[end..count * row].fill(I::EMPTY);
+        for plane in loaded.chunks_exact_mut(count * row) {
+            plane[..above].fill(I::EMPTY);
+            plane[end..].fill(I::EMPTY);
+        }
+        let (of_row, rows) = (width.input() * lanes, (end - above) / row);
+        let of_plane = height.input() * of_row;
         let before = self.part.before * lanes;
-        for (i, d) in taps.iter().enumerate() {
-            let plane = (self.plane[0] * depth.input() + d) * height.input();
-            let at = (plane + inside[0] as usize) * width.input() + self.part.inside[0];
-            let reads = Reads {
-                at: at * lanes,
-                len,
-                rows: (end - above) / row,
-                steps: [width.input() * lanes, row],
-            };
-            let to = &mut self.loaded[above + before..end];
-            if i > 0 {
-                self.source.join(reads, to);
-            } else {
-                self.source.load(reads, to);
+        let at = |d: usize, h: usize| {
+            let plane = self.plane[0] * depth.input() + d;
+            plane * of_plane + h * of_row + self.part.inside[0] * lanes
+        };
+        let first = inside[0] as usize;
+        if is_dense(self.sweep) {
+            // The rows that windows read, or all of each plane, without what is between them.
+            let (from, step) = if self.planes > 1 { (0, of_plane) } else { (first, rows * of_row) };
+            let dense = &mut self.dense[..self.planes * step];
+            self.source.load(Reads::row(at(taps.first, from), dense.len()), dense);
+            let dense = &dense[(first - from) * of_row..];
+            for plane in 0..self.planes {
+                let to = loaded[plane * count * row + above + before..].chunks_mut(row);
+                let from = dense[plane * step..].chunks_exact(of_row).take(rows);
+                to.zip(from).for_each(|(to, from)| to[..of_row].copy_from_slice(from));
+            }
+            return;
+        }
+        for (plane, loaded) in loaded.chunks_exact_mut(count * row).enumerate() {
+            for (i, d) in taps.iter().enumerate() {
+                let at = at(d, first) + plane * of_plane;
+                let reads = Reads { at, len, rows, steps: [of_row, row] };
+                let to = &mut loaded[above + before..end];
+                if i > 0 {
+                    self.source.join(reads, to);
+                } else {
+                    self.source.load(reads, to);
+                }
             }
         }
     }
@@ -105,27 +137,61 @@ impl<'a, I: Item> Block<'a, I> {
 /// no more than they have taps. Passes over all rows would be wasted on large windows far apart.
 pub(super) fn suits(sweep: &Sweep) -> bool {
     let (height, group) = (&sweep.lines[AXES - 2], sweep.group);
-    if group < 4 || height.is_uneven() || height.span(1) == 1 {
+    if sweep.stack > 1 {
+        return true;
+    }
+    if group < 4 || height.span(1) == 1 || !can(height, sweep.slides[0]) {
         return false;
     }
-    let (rows, stride) = (height.span(group), height.stride());
-    let is_short = rows <= group * height.kernel().min(2 * stride).min(4);
-    is_short && (stride == 1 || !sweep.slides[0])
+    height.span(group) <= group * height.kernel().min(2 * height.stride()).min(4)
 }
 
-/// The items of the lists that a task needs: the copy, each spare one, and the results.
-fn lists(sweep: &Sweep) -> [usize; 3] {
+/// Whether rows can be combined so, with or without sharing partial results.
+pub(super) fn can(height: &Line, slides: bool) -> bool {
+    !height.is_uneven() && (height.stride() == 1 || !slides)
+}
+
+/// Whether short rows are read one behind the other, in few long loops, before they are copied to their places: if windows
+/// read all of each row.
+fn is_dense(sweep: &Sweep) -> bool {
+    let [depth, _, width] = &sweep.lines;
+    let is_flat = depth.kernel() == 1 || depth.input() == 1;
+    let is_whole = sweep.windows == width.output() && sweep.part(0).inside == [0, width.input()];
+    is_flat && is_whole && width.input() * sweep.lanes <= SHORT
+}
+
+/// Whether all rows of the copy are combined with those behind them, and not each row of windows by itself.
+fn in_runs(sweep: &Sweep) -> bool {
     let height = &sweep.lines[AXES - 2];
+    height.stride() == 1 && height.span(sweep.group) <= 2 * sweep.group
+}
+
+/// The items of the lists that a task needs: rows as they are read, the copy, each spare one, and the results.
+fn lists(sweep: &Sweep) -> [usize; 4] {
+    let [_, height, width] = &sweep.lines;
     let row = sweep.span * sweep.lanes;
-    let loaded = height.span(sweep.group).saturating_mul(row);
-    match height.stride() {
-        1 => [loaded, loaded, 0],
-        _ => [loaded, 0, sweep.group * row],
+    let loaded = (sweep.stack * height.span(sweep.group)).saturating_mul(row);
+    let dense = match is_dense(sweep) {
+        true if sweep.stack > 1 => sweep.stack * height.input() * width.input() * sweep.lanes,
+        true => loaded,
+        false => 0,
+    };
+    match in_runs(sweep) {
+        true => [dense, loaded, loaded, 0],
+        false => [dense, loaded, 0, (sweep.stack * sweep.group).saturating_mul(row)],
     }
+}
+
+/// The rows of windows, and rows of no use between them, of planes that are combined together.
+pub(super) fn rows(sweep: &Sweep) -> usize {
+    let height = &sweep.lines[AXES - 2];
+    let of_plane = if in_runs(sweep) { height.span(sweep.group) } else { sweep.group };
+    sweep.stack * of_plane
 }
 
 /// The items that a task needs.
 pub(super) fn scratch(sweep: &Sweep) -> usize {
-    let [loaded, spare, results] = lists(sweep);
+    let [dense, loaded, spare, results] = lists(sweep);
+    let loaded = dense.saturating_add(loaded);
     loaded.saturating_add(spare.saturating_mul(2)).saturating_add(results)
 }

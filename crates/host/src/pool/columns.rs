@@ -9,13 +9,25 @@
 
 use windowpane_geometry::AXES;
 
-use super::item::{Item, join, join_both, join_shifted, join_three, join_windows, reduce, take};
+use super::item::{
+    Item, in_vectors, join, join_both, join_shifted, join_three, join_windows, reduce, take,
+};
 use super::line::Line;
 use super::sink::Results;
 use super::sweep::{Part, Sweep};
 
+/// The most items of a short row, whose loop would mostly work on the items that no vector has.
+pub(super) const SHORT: usize = 64;
+
 /// The most taps of single numbers some pixels apart for which all pixels are computed.
 const FEW: usize = 8;
+
+/// Rows of some planes.
+pub(super) struct Planes<'a, I> {
+    pub(super) items: &'a [I],
+    /// The rows of each plane, of which the last ones may be of no use.
+    pub(super) rows: usize,
+}
 
 /// What combines the windows of rows of pixels.
 pub(super) struct Columns<'a, I> {
@@ -36,38 +48,53 @@ impl<'a, I: Item> Columns<'a, I> {
         Self { width, lanes, slides, part: *part, spare: [a, b], results }
     }
 
-    /// Combines the windows of each row.
-    pub(super) fn combine<'b>(&'b mut self, count: usize, rows: &'b [I]) -> Results<'b, I> {
+    /// Combines the windows of the rows of some planes: of the first `count` rows of each.
+    pub(super) fn combine<'b>(&'b mut self, count: usize, planes: Planes<'b, I>) -> Results<'b, I> {
         let Self { width, lanes, slides, part, spare: [a, b], results } = self;
         let (lanes, stride, dilation) = (*lanes, width.stride(), width.dilation());
         let len = (part.windows[1] - part.windows[0]) * lanes;
         let row = part.span * lanes;
-        let rows = &rows[..count * row];
-        let results = &mut results[..count * len];
+        let (rows, of_plane) = (planes.items, planes.rows);
+        let all = rows.len() / row;
+        let results = &mut results[..all * len];
+        let of = |items, step| {
+            let counts = [all / of_plane, count];
+            Results { items, len, counts, steps: [of_plane * step, step] }
+        };
         if a.is_empty() {
-            for (y, x) in results.chunks_exact_mut(len).zip(rows.chunks_exact(row)) {
-                each(width, lanes, part, x, y);
-            }
-            return Results { items: results, len, rows: count, step: len };
+            in_vectors(
+                #[inline(always)]
+                || {
+                    let pairs = results.chunks_exact_mut(len).zip(rows.chunks_exact(row));
+                    pairs.for_each(|(y, x)| each(width, lanes, part, x, y));
+                },
+            );
+            return of(results, len);
         }
         let runs = runs(width, dilation * lanes, *slides, rows, [a, b]);
-        if stride == 1 {
-            return Results { items: runs, len, rows: count, step: row };
+        if stride == 1 && (len == row || len > SHORT) {
+            return of(runs, row);
         }
-        take(results, runs, [len, row], stride, lanes);
-        Results { items: results, len, rows: count, step: len }
+        if stride > 1 {
+            take(results, runs, [len, row], stride, lanes);
+            return of(results, len);
+        }
+        let used = runs.chunks_exact(of_plane * row).flat_map(|x| x.chunks_exact(row).take(count));
+        results.chunks_exact_mut(len).zip(used).for_each(|(y, x)| y.copy_from_slice(&x[..len]));
+        let counts = [all / of_plane, count];
+        Results { items: results, len, counts, steps: [count * len, len] }
     }
 }
 
 /// The items that a task needs.
 pub(super) fn scratch(sweep: &Sweep) -> usize {
-    let results = sweep.group.saturating_mul(sweep.windows).saturating_mul(sweep.lanes);
+    let results = sweep.together().saturating_mul(sweep.windows).saturating_mul(sweep.lanes);
     spare(sweep).saturating_mul(2).saturating_add(results)
 }
 
 /// The items of each spare list.
 fn spare(sweep: &Sweep) -> usize {
-    let rows = sweep.group.saturating_mul(sweep.span).saturating_mul(sweep.lanes);
+    let rows = sweep.together().saturating_mul(sweep.span).saturating_mul(sweep.lanes);
     if each_by_itself(&sweep.lines[AXES - 1], sweep) { 0 } else { rows }
 }
 
@@ -79,6 +106,7 @@ fn each_by_itself(width: &Line, sweep: &Sweep) -> bool {
     width.is_uneven() || !(all || neighbours)
 }
 
+#[inline(always)]
 fn each<I: Item>(width: &Line, lanes: usize, part: &Part, x: &[I], y: &mut [I]) {
     let (kernel, dilation) = (width.kernel(), width.dilation());
     if !width.is_uneven() && lanes > 1 {

@@ -25,9 +25,19 @@ impl<'a> Field<'a> {
     }
 
     /// The place of the first lane of an output.
-    pub(super) fn output_at(&self, outer: usize, [d, h, w]: [usize; AXES]) -> usize {
-        let [depth, height, width] = self.grid.axes().each_ref().map(|axis| axis.output());
-        (((outer * depth + d) * height + h) * width + w) * self.lanes
+    pub(super) fn output_at(&self, outer: usize, o: [usize; AXES]) -> usize {
+        (outer * self.grid.output_plane() + self.grid.output_index(o)) * self.lanes
+    }
+
+    /// The items of a row of outputs.
+    pub(super) fn row(&self) -> usize {
+        self.grid.axes()[AXES - 1].output() * self.lanes
+    }
+
+    /// The output a number of windows behind another one, in its row or in the next ones.
+    pub(super) fn behind(&self, [d, h, w]: [usize; AXES], windows: usize) -> [usize; AXES] {
+        let width = self.grid.axes()[AXES - 1].output();
+        [d, h + (w + windows) / width, (w + windows) % width]
     }
 
     /// What (`outer`, `lane`) adds to an index within the plane.

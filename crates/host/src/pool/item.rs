@@ -189,19 +189,28 @@ pub(super) fn add_windows(to: &mut [f64], from: &[f64], lanes: usize, stride: us
 }
 
 /// All items of a run combined, in an order that only depends on their number.
+#[inline(always)]
 pub(super) fn reduce<I: Item>(run: &[I]) -> I {
-    const WIDTH: usize = 32;
-    if run.len() < 2 * WIDTH {
-        return run.iter().fold(I::EMPTY, |all, item| all.join(*item));
+    match run.len() {
+        0..16 => run.iter().fold(I::EMPTY, |all, item| all.join(*item)),
+        16..64 => in_parts::<I, 8>(run),
+        _ => in_parts::<I, 32>(run),
     }
+}
+
+#[inline(always)]
+fn in_parts<I: Item, const WIDTH: usize>(run: &[I]) -> I {
     let mut parts = [I::EMPTY; WIDTH];
-    in_vectors(
-        #[inline(always)]
-        || {
-            for chunk in run.chunks(WIDTH) {
-                parts.iter_mut().zip(chunk).for_each(|(part, item)| *part = part.join(*item));
-            }
-        },
-    );
-    parts.iter().fold(I::EMPTY, |all, item| all.join(*item))
+    let (chunks, rest) = run.as_chunks::<WIDTH>();
+    for chunk in chunks {
+        parts.iter_mut().zip(chunk).for_each(|(part, item)| *part = part.join(*item));
+    }
+    parts.iter_mut().zip(rest).for_each(|(part, item)| *part = part.join(*item));
+    let mut width = WIDTH;
+    while width > 1 {
+        width /= 2;
+        let (low, high) = parts.split_at_mut(width);
+        low.iter_mut().zip(high).for_each(|(low, high)| *low = low.join(*high));
+    }
+    parts[0]
 }

@@ -201,7 +201,7 @@ fn quotients<T: Poolable>(
 ) -> Vec<T> {
     let field = Field::of(pooling);
     let divisors = Divisors::new(field.grid, divisor);
-    let divisors = if field.lanes == 1 { divisors.listed() } else { divisors };
+    let divisors = if field.lanes == 1 { divisors.listed(field.outer) } else { divisors };
     // SAFETY: a sweep writes every result.
     unsafe {
         written(pooling.output().elements(), |y| write(&Quotients { field, divisors, power, y }))

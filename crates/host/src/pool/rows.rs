@@ -16,6 +16,7 @@
 
 use windowpane_geometry::AXES;
 
+use super::columns::Planes;
 use super::item::{Item, join, join_both};
 use super::source::{Reads, Source};
 use super::sweep::{Part, Sweep};
@@ -73,13 +74,13 @@ impl<'a, I: Item> Rows<'a, I> {
     }
 
     /// The combined rows of some rows of windows.
-    pub(super) fn rows(&mut self, first: usize, count: usize) -> &[I] {
+    pub(super) fn rows(&mut self, first: usize, count: usize) -> Planes<'_, I> {
         let results = core::mem::take(&mut self.results);
         let row = self.part.span * self.sweep.lanes;
         let rows = results[..count * row].chunks_exact_mut(row);
         rows.enumerate().for_each(|(i, to)| self.row(first + i, to));
         self.results = results;
-        self.results
+        Planes { items: &self.results[..count * row], rows: count }
     }
 
     /// Writes the combined rows of a row of windows.

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use windowpane_geometry::{AXES, Divisor, Grid, Strides};
+use windowpane_geometry::{AXES, Axis, Divisor, Grid, Strides};
 
 use super::element::{Narrow, Poolable};
 use super::field::Field;
@@ -10,28 +10,59 @@ use super::item::{Item, Whole, in_vectors};
 use super::source::{Power, turned};
 use crate::shared::Shared;
 
-/// Items of neighbouring windows, in rows.
+/// Items of neighbouring windows, in rows of one or several planes.
 pub(super) struct Results<'a, I> {
     pub(super) items: &'a [I],
     /// The items of a row.
     pub(super) len: usize,
-    pub(super) rows: usize,
-    /// From one row to the next.
-    pub(super) step: usize,
+    /// The planes, and the rows of each.
+    pub(super) counts: [usize; 2],
+    /// From one plane to the next, and from one row to the next.
+    pub(super) steps: [usize; 2],
 }
 
 impl<I> Results<'_, I> {
-    /// Calls a loop in vectors for each row, with the position of its first window: those from `o` on.
+    /// Calls a loop in vectors for each row, with the outer position and the position of its first window: those from
+    /// `outer` and `o` on.
     #[inline(always)]
-    fn each(&self, [d, h, w]: [usize; AXES], mut row: impl FnMut([usize; AXES], &[I])) {
+    fn each(
+        &self,
+        outer: usize,
+        [d, h, w]: [usize; AXES],
+        mut row: impl FnMut(usize, [usize; AXES], &[I]),
+    ) {
         in_vectors(
             #[inline(always)]
             || {
-                for i in 0..self.rows {
-                    row([d, h + i, w], &self.items[i * self.step..][..self.len]);
+                for plane in 0..self.counts[0] {
+                    for i in 0..self.counts[1] {
+                        let at = plane * self.steps[0] + i * self.steps[1];
+                        row(outer + plane, [d, h + i, w], &self.items[at..][..self.len]);
+                    }
                 }
             },
         );
+    }
+
+    /// The same with all rows of a plane as one, if they follow one another here and in an output whose rows have `width`
+    /// items.
+    fn joined_rows(&self, width: usize) -> Self {
+        let Self { items, len, counts: [planes, rows], steps } = *self;
+        if steps[1] != len || len != width {
+            return Self { ..*self };
+        }
+        let all = rows * len;
+        Self { items, len: all, counts: [planes, 1], steps: [steps[0], all] }
+    }
+
+    /// [`joined_rows`](Self::joined_rows), and all planes as one row too, if they follow one another.
+    fn joined(&self, width: usize) -> Self {
+        let Self { items, len, counts, steps } = self.joined_rows(width);
+        if counts[1] != 1 || steps[0] != len {
+            return Self { items, len, counts, steps };
+        }
+        let all = counts[0] * len;
+        Self { items, len: all, counts: [1; 2], steps: [all; 2] }
     }
 }
 
@@ -49,10 +80,11 @@ pub(super) struct Values<'a, T, const MIN: bool> {
 
 impl<T: Poolable, const MIN: bool> Sink<T::Key> for Values<'_, T, MIN> {
     fn store(&self, outer: usize, o: [usize; AXES], results: &Results<'_, T::Key>) {
-        results.each(
+        results.joined(self.field.row()).each(
+            outer,
             o,
             #[inline(always)]
-            |o, keys| {
+            |outer, o, keys| {
                 // SAFETY: nobody else writes these results.
                 let y = unsafe { self.y.slice(self.field.output_at(outer, o), keys.len()) };
                 y.iter_mut().zip(keys).for_each(|(y, key)| *y = turned::<T, MIN>(T::of(*key)));
@@ -72,10 +104,11 @@ pub(super) struct Winners<'a, T, const MIN: bool> {
 
 impl<T: Poolable, const MIN: bool> Sink<T::Packed> for Winners<'_, T, MIN> {
     fn store(&self, outer: usize, o: [usize; AXES], results: &Results<'_, T::Packed>) {
-        results.each(
+        results.joined_rows(self.field.row()).each(
+            outer,
             o,
             #[inline(always)]
-            |o, items| self.row(outer, o, items),
+            |outer, o, items| self.row(outer, o, items),
         );
     }
 }
@@ -128,8 +161,7 @@ impl<T: Poolable, const MIN: bool> Winners<'_, T, MIN> {
             let lane = i % lanes;
             let mut best = key(pixel as usize * lanes + lane);
             if best == lesser {
-                let [d, h, w] = o;
-                let others = self.field.inside([d, h, w + i / lanes]);
+                let others = self.field.inside(self.field.behind(o, i / lanes));
                 let keys = others.map(|other| key(grid.plane_index(other) * lanes + lane));
                 best = keys.fold(best, |best, key| best.max(key));
             }
@@ -158,22 +190,29 @@ impl<T: Poolable> Quotients<'_, T> {
         finish: impl Fn(&[I], By<'_>, &mut [T]),
     ) {
         let lanes = self.field.lanes;
+        let width = self.field.row();
+        let results = match &self.divisors {
+            Divisors { same: Some(_), .. } => results.joined(width),
+            Divisors { list: Some(List { is_of_plane: true, .. }), .. } => {
+                results.joined_rows(width)
+            }
+            _ => Results { ..*results },
+        };
         results.each(
+            outer,
             o,
             #[inline(always)]
-            |[d, h, mut w], mut from| {
+            |outer, [d, h, mut w], mut from| {
                 // SAFETY: nobody else writes these results.
                 let mut y =
                     unsafe { self.y.slice(self.field.output_at(outer, [d, h, w]), from.len()) };
-                let row = self.divisors.row([d, h]);
-                if lanes == 1
-                    && let Some([taps, inverses]) = &self.divisors.list
-                {
-                    let row = row.max(1) as f64;
-                    let windows = w..w + from.len();
-                    let (taps, inverses) = (&taps[windows.clone()], &inverses[windows]);
-                    return finish(from, By::Each { row, inverse: 1.0 / row, taps, inverses }, y);
+                if let Some(divisor) = self.divisors.same {
+                    return finish(from, By::One(divisor), y);
                 }
+                if let Some(list) = &self.divisors.list {
+                    return finish(from, self.divisors.each(list, [d, h, w], from.len()), y);
+                }
+                let row = self.divisors.row([d, h]);
                 while !from.is_empty() {
                     let end = self.divisors.end(w);
                     let items = ((end - w) * lanes).min(from.len());
@@ -299,52 +338,76 @@ fn quotient(sum: f64, divisor: f64, reciprocal: f64) -> f64 {
     if rest.abs() > 0.0 { rest.mul_add(reciprocal, near) } else { near }
 }
 
-/// The most windows of a row whose divisors are listed.
+/// The most windows of a row or of a plane whose divisors are listed.
 const LISTED: usize = 4096;
 
-/// The most bytes of the list.
+/// The most bytes of the lists.
 pub(super) const LIST: usize = 2 * LISTED * size_of::<f64>();
+
+/// What divides each window of a plane, or of a row, for which it is to be multiplied by what the row has.
+struct List {
+    is_of_plane: bool,
+    /// At least 1.
+    taps: Vec<f64>,
+    inverses: Vec<f64>,
+}
 
 /// The divisor of each window.
 pub(super) struct Divisors<'a> {
     grid: &'a Grid,
     divisor: Divisor,
+    /// That of all windows, if it is the same.
+    same: Option<f64>,
     /// Neighbouring windows of the last axis that all count as many taps.
     alike: Range<usize>,
-    /// The taps that count along the last axis, at least 1, and their inverses.
-    list: Option<[Vec<f64>; 2]>,
+    list: Option<List>,
 }
 
 impl<'a> Divisors<'a> {
     pub(super) fn new(grid: &'a Grid, divisor: Divisor) -> Self {
-        let width = &grid.axes()[AXES - 1];
-        let alike = match divisor {
-            Divisor::Fixed(_) | Divisor::Truncated(_) => 0..width.output(),
-            _ if width.is_uneven() => 0..0,
-            Divisor::Valid => {
-                let last = width.windows_inside(width.kernel() - 1);
-                width.windows_inside(0).start..last.end
-            }
-            // Only overhang does not count, which the last windows have.
-            Divisor::Padded => {
-                let has_overhang = |o: &usize| width.padded_taps(*o) < width.kernel();
-                0..width.output() - (0..width.output()).rev().take_while(has_overhang).count()
-            }
-        };
-        Self { grid, divisor, alike, list: None }
+        let alike = grid.axes().each_ref().map(|axis| alike(axis, divisor));
+        let all = grid.axes().iter().zip(&alike).all(|(axis, alike)| *alike == (0..axis.output()));
+        let [_, _, alike] = alike;
+        let divisors = Self { grid, divisor, same: None, alike, list: None };
+        Self { same: all.then(|| divisors.of(divisors.row([0; 2]), 0)), ..divisors }
     }
 
-    /// The same with a list, unless a row has few pieces with one divisor each, or too many windows.
-    pub(super) fn listed(mut self) -> Self {
-        let width = &self.grid.axes()[AXES - 1];
-        let others = width.output() - self.alike.len();
-        if others * 32 > width.output() && width.output() <= LISTED {
-            let taps = |w| self.divisor.along(width, w).max(1) as f64;
-            let taps: Vec<_> = (0..width.output()).map(taps).collect();
-            let inverses = taps.iter().map(|taps| 1.0 / taps).collect();
-            self.list = Some([taps, inverses]);
+    /// The same with a list of those of a plane, if it is small and one of several; or of a row, unless it has few pieces
+    /// with one divisor each, or too many windows.
+    pub(super) fn listed(mut self, planes: usize) -> Self {
+        if self.same.is_some() {
+            return self;
         }
+        let [depth, height, width] = self.grid.axes();
+        let taps = |axis: &Axis| -> Vec<_> {
+            (0..axis.output()).map(|o| self.divisor.along(axis, o) as f64).collect()
+        };
+        let is_of_plane = planes > 1 && self.grid.output_plane() <= LISTED;
+        let others = width.output() - self.alike.len();
+        let taps = if is_of_plane {
+            let [depth, height, width] = [depth, height, width].map(taps);
+            let factor = self.divisor.factor() as f64;
+            let rows = depth.iter().flat_map(|d| height.iter().map(move |h| factor * d * h));
+            rows.flat_map(|row| width.iter().map(move |w| (row * w).max(1.0))).collect()
+        } else if others * 32 > width.output() && width.output() <= LISTED {
+            taps(width).into_iter().map(|taps| taps.max(1.0)).collect::<Vec<_>>()
+        } else {
+            return self;
+        };
+        let inverses = taps.iter().map(|taps| 1.0 / taps).collect();
+        self.list = Some(List { is_of_plane, taps, inverses });
         self
+    }
+
+    /// The listed divisors of windows of a row, or of rows that follow one another, if they are of a plane.
+    #[inline(always)]
+    fn each<'b>(&self, list: &'b List, [d, h, w]: [usize; AXES], windows: usize) -> By<'b> {
+        let (row, first) = match list.is_of_plane {
+            true => (1.0, self.grid.output_index([d, h, w])),
+            false => (self.row([d, h]).max(1) as f64, w),
+        };
+        let (taps, inverses) = (&list.taps[first..][..windows], &list.inverses[first..][..windows]);
+        By::Each { row, inverse: 1.0 / row, taps, inverses }
     }
 
     /// What the divisors of a row have in common, for [`of`](Self::of).
@@ -362,6 +425,20 @@ impl<'a> Divisors<'a> {
     /// The end of the windows from `w` on along the last axis that have the same divisor.
     pub(super) fn end(&self, w: usize) -> usize {
         if self.alike.contains(&w) { self.alike.end } else { w + 1 }
+    }
+}
+
+/// Neighbouring windows of an axis that all count as many taps.
+fn alike(axis: &Axis, divisor: Divisor) -> Range<usize> {
+    match divisor {
+        Divisor::Fixed(_) | Divisor::Truncated(_) => 0..axis.output(),
+        _ if axis.is_uneven() => 0..0,
+        Divisor::Valid => axis.windows_inside(0).start..axis.windows_inside(axis.kernel() - 1).end,
+        // Only overhang does not count, which the last windows have.
+        Divisor::Padded => {
+            let has_overhang = |o: &usize| axis.padded_taps(*o) < axis.kernel();
+            0..axis.output() - (0..axis.output()).rev().take_while(has_overhang).count()
+        }
     }
 }
 

@@ -112,15 +112,19 @@ impl<T: Poolable, const MIN: bool> Packed<'_, T, MIN> {
             #[inline(always)]
             |at, x, to| {
                 let first = (at / self.lanes % self.plane) as u32;
-                if self.lanes == 1 {
-                    for ((to, x), index) in to.iter_mut().zip(x).zip(first..) {
-                        *to = join(*to, pack(*x, index));
+                let plane = self.plane * self.lanes;
+                // More than one only of rows of whole planes.
+                for (to, x) in to.chunks_mut(plane).zip(x.chunks(plane)) {
+                    if self.lanes == 1 {
+                        for ((to, x), index) in to.iter_mut().zip(x).zip(first..) {
+                            *to = join(*to, pack(*x, index));
+                        }
+                        continue;
                     }
-                    return;
-                }
-                let pixels = to.chunks_exact_mut(self.lanes).zip(x.chunks_exact(self.lanes));
-                for ((to, x), index) in pixels.zip(first..) {
-                    to.iter_mut().zip(x).for_each(|(to, x)| *to = join(*to, pack(*x, index)));
+                    let pixels = to.chunks_exact_mut(self.lanes).zip(x.chunks_exact(self.lanes));
+                    for ((to, x), index) in pixels.zip(first..) {
+                        to.iter_mut().zip(x).for_each(|(to, x)| *to = join(*to, pack(*x, index)));
+                    }
                 }
             },
         );

@@ -12,7 +12,7 @@ use windowpane_geometry::AXES;
 use windowpane_reference::pool::Algorithm;
 
 use super::block::{self, Block};
-use super::columns::{self, Columns};
+use super::columns::{self, Columns, Planes};
 use super::field::Field;
 use super::item::Item;
 use super::line::{Line, lines};
@@ -56,8 +56,10 @@ pub(super) struct Sweep {
     rows: usize,
     /// The planes of a task.
     planes: usize,
-    /// The rows whose columns are combined together.
+    /// The rows whose columns are combined together, of each plane.
     pub(super) group: usize,
+    /// The planes whose rows and columns are combined together: of all rows, if several.
+    pub(super) stack: usize,
     /// Whether items can leave.
     pub(super) can_leave: bool,
     /// The bytes of an item.
@@ -82,7 +84,7 @@ impl Sweep {
     pub(super) fn new<I: Item>(field: &Field<'_>, algorithm: Algorithm) -> Option<Self> {
         let (outer, lanes) = (field.outer, field.lanes);
         let lines = lines(field.grid.axes(), lanes);
-        let [_, height, width] = &lines;
+        let [depth, height, width] = &lines;
         let slides = match algorithm {
             Algorithm::Sliding => sliding(&lines, lanes),
             _ => [false; 2],
@@ -112,6 +114,10 @@ impl Sweep {
         let plane = height.input().saturating_mul(row);
         let planes = if whole { (TASK / plane.max(1)).max(1) } else { 1 };
         let group = (most / row).clamp(1, rows);
+        let copy = height.span(height.output()).saturating_mul(row);
+        let is_flat = depth.input() == 1 && depth.output() == 1;
+        let stacks = whole && is_flat && block::can(height, slides[0]);
+        let stack = if stacks { (most / copy).clamp(1, planes) } else { 1 };
         let (can_leave, size) = (I::CAN_LEAVE, size_of::<I>());
         let sweep = Self {
             outer,
@@ -123,6 +129,7 @@ impl Sweep {
             rows,
             planes,
             group,
+            stack,
             can_leave,
             size,
         };
@@ -136,6 +143,11 @@ impl Sweep {
 
     fn scratch_of_rows(&self) -> usize {
         if block::suits(self) { block::scratch(self) } else { rows::scratch(self) }
+    }
+
+    /// The rows whose columns are combined together.
+    pub(super) fn together(&self) -> usize {
+        if self.stack > 1 { block::rows(self) } else { self.group }
     }
 
     /// The bytes that a task needs.
@@ -162,9 +174,10 @@ impl Sweep {
                 false => Combined::Rows(Rows::new(self, source, &part, of_rows)),
             };
             let mut columns = Columns::new(self, &part, of_columns);
-            for plane in first..(first + self.planes).min(all) {
+            let end = (first + self.planes).min(all);
+            for plane in (first..end).step_by(self.stack) {
                 let [outer, d] = [plane / depth.output(), plane % depth.output()];
-                combined.start([outer, d]);
+                combined.start([outer, d], self.stack.min(end - plane));
                 for first in (rows[0]..rows[1]).step_by(self.group) {
                     let count = self.group.min(rows[1] - first);
                     let results = columns.combine(count, combined.rows(first, count));
@@ -175,7 +188,7 @@ impl Sweep {
     }
 
     /// The part of a row from a window on.
-    fn part(&self, from: usize) -> Part {
+    pub(super) fn part(&self, from: usize) -> Part {
         let width = &self.lines[AXES - 1];
         let to = (from + self.windows).min(width.output());
         let first = width.start(from);
@@ -201,16 +214,16 @@ enum Combined<'a, I> {
 }
 
 impl<I: Item> Combined<'_, I> {
-    /// Goes to an outer position and a coordinate of the first axis.
-    fn start(&mut self, plane: [usize; 2]) {
+    /// Goes to an outer position and a coordinate of the first axis, and to the outer positions behind it.
+    fn start(&mut self, plane: [usize; 2], planes: usize) {
         match self {
-            Self::Block(block) => block.start(plane),
+            Self::Block(block) => block.start(plane, planes),
             Self::Rows(rows) => rows.start(plane),
         }
     }
 
-    /// The combined rows of some rows of windows.
-    fn rows(&mut self, first: usize, count: usize) -> &[I] {
+    /// The combined rows of some rows of windows of each plane.
+    fn rows(&mut self, first: usize, count: usize) -> Planes<'_, I> {
         match self {
             Self::Block(block) => block.rows(first, count),
             Self::Rows(rows) => rows.rows(first, count),
