@@ -7,8 +7,9 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use windowpane::geometry::{Same, Shape};
 use windowpane::{
-    AvgPool, Conv, DType, Device, Divisor, Element, Extents, FilterLayout, Layout, LpPool, MaxPool,
-    MaxUnpool, MinPool, ModePool, Rank, RankPool, Rounding, Scalar, Tensor, UnknownBackend, Window,
+    AvgPool, Conv, DType, Device, Divisor, Element, Extents, FilterLayout, FractionalMaxPool,
+    Layout, LpPool, MaxPool, MaxUnpool, MinPool, ModePool, Rank, RankPool, Rounding, Scalar,
+    StochasticPool, Tensor, UnknownBackend, Window,
 };
 
 use crate::array::{Array, Data, Input, arranged, read, read_indices};
@@ -68,6 +69,10 @@ impl Options {
         Ok(MinPool::with_window(self.window()?).layout(layout))
     }
 
+    fn stochastic_pool(&self, layout: Layout) -> PyResult<StochasticPool> {
+        Ok(StochasticPool::with_window(self.window()?).layout(layout))
+    }
+
     fn avg_pool(
         &self,
         layout: Layout,
@@ -91,6 +96,37 @@ impl Options {
         };
         let conv = Conv::with_window(self.window()?).groups(groups);
         Ok(conv.layout(layout).filter_layout(filters))
+    }
+}
+
+/// The windows of a fractional max pooling, with a number for each axis.
+#[derive(FromPyObject)]
+pub(crate) struct FractionalOptions {
+    #[pyo3(item)]
+    kernel: Vec<usize>,
+    #[pyo3(item)]
+    output: Vec<usize>,
+    /// Unused where the random numbers are given.
+    #[pyo3(item)]
+    seed: u32,
+}
+
+impl FractionalOptions {
+    fn rank(&self) -> usize {
+        self.kernel.len()
+    }
+
+    fn pooling(&self, layout: Layout) -> PyResult<FractionalMaxPool> {
+        let pooling = FractionalMaxPool::new(extents(&self.kernel)?, extents(&self.output)?);
+        Ok(pooling.seed(self.seed).layout(layout))
+    }
+}
+
+/// Sets the random numbers of a pooling, if they are given.
+fn with_samples(pooling: FractionalMaxPool, samples: Option<&Tensor>) -> FractionalMaxPool {
+    match samples {
+        Some(samples) => pooling.samples(samples),
+        None => pooling,
     }
 }
 
@@ -191,6 +227,12 @@ impl Call {
         Self { name: self.name.or_else(|| here.then(|| "host".into())), ..self }
     }
 
+    /// Adds the random numbers of a fractional pooling after its other arrays, if they are given.
+    fn with_samples(mut self, samples: Option<&Bound<'_, PyAny>>, rank: usize) -> PyResult<Self> {
+        self.inputs.extend(samples.map(|samples| read(samples, rank)).transpose()?);
+        Ok(self)
+    }
+
     /// Runs an operator where its inputs are if that is a CUDA device, else on the named device or the best one.
     fn run(
         self,
@@ -235,6 +277,20 @@ impl Call {
     ) -> PyResult<Array> {
         self.run(py, move |inputs| Ok(vec![work(inputs)?])).map(|mut made| made.remove(0))
     }
+
+    /// Runs a pooling that makes values and, if it was asked for them, their positions in the planes of the input.
+    fn run_indexed(
+        self,
+        py: Python<'_>,
+        work: impl FnOnce(&[Tensor]) -> windowpane::Result<(Tensor, Option<Tensor>)> + Send + 'static,
+    ) -> PyResult<(Array, Option<Array>)> {
+        let mut made = self.run(py, move |inputs| {
+            let (y, indices) = work(inputs)?;
+            Ok([Made::Values(y)].into_iter().chain(indices.map(Made::Indices)).collect())
+        })?;
+        let y = made.remove(0);
+        Ok((y, made.pop()))
+    }
 }
 
 /// The input and the filters of a convolution, each in the layout that it is stored in; where that is both, in the
@@ -243,6 +299,16 @@ fn with_filters(mut x: Input, mut w: Input) -> (Input, Input) {
     x.layout = x.stored.or(w.stored).unwrap_or(x.layout);
     w.layout = w.stored.unwrap_or(x.layout);
     (x, w)
+}
+
+/// The result of a pooling without indices.
+fn without_indices(y: Tensor) -> (Tensor, Option<Tensor>) {
+    (y, None)
+}
+
+/// The result of a pooling with indices.
+fn with_indices((y, indices): (Tensor, Tensor)) -> (Tensor, Option<Tensor>) {
+    (y, Some(indices))
 }
 
 /// What an operator made.
@@ -282,21 +348,19 @@ pub(crate) fn extremum_pool(
 ) -> PyResult<(Array, Option<Array>)> {
     let call = Call::of(x, options.rank(), name)?.pooling();
     let (highest, lowest) = (options.max_pool(call.layout)?, options.min_pool(call.layout)?);
-    let mut made = call.run(py, move |inputs| {
+    call.run_indexed(py, move |inputs| {
         let x = &inputs[0];
-        let (y, winners) = match (minimum, indices) {
-            (false, false) => return Ok(vec![Made::Values(highest.forward(x)?)]),
-            (true, false) => return Ok(vec![Made::Values(lowest.forward(x)?)]),
-            (false, true) => highest.forward_with_indices(x)?,
-            (true, true) => lowest.forward_with_indices(x)?,
-        };
-        Ok(vec![Made::Values(y), Made::Indices(winners)])
-    })?;
-    let y = made.remove(0);
-    Ok((y, made.pop()))
+        match (minimum, indices) {
+            (false, false) => highest.forward(x).map(without_indices),
+            (true, false) => lowest.forward(x).map(without_indices),
+            (false, true) => highest.forward_with_indices(x).map(with_indices),
+            (true, true) => lowest.forward_with_indices(x).map(with_indices),
+        }
+    })
 }
 
-/// The gradient of [`extremum_pool`] with respect to an input with axes of these extents. Both extrema have the same one.
+/// The gradient of [`extremum_pool`] with respect to an input with axes of these extents, and that of [`stochastic_pool`] if
+/// the indices were `drawn`. Both extrema have the same one.
 #[pyfunction]
 pub(crate) fn extremum_pool_backward(
     py: Python<'_>,
@@ -304,13 +368,93 @@ pub(crate) fn extremum_pool_backward(
     indices: &Bound<'_, PyAny>,
     size: Vec<usize>,
     options: Options,
+    drawn: bool,
     name: Option<String>,
 ) -> PyResult<Array> {
     let rank = options.rank();
     let (dy, indices) = (read(dy, rank)?, read_indices(indices, rank)?);
     let call = Call::of_two(dy, indices, rank, name)?.pooling();
-    let (pooling, dims) = (options.max_pool(call.layout)?, call.inputs[0].with_space(&size));
-    call.run_one(py, move |inputs| pooling.backward(&inputs[0], &inputs[1], &dims))
+    let (extremum, draw) = (options.max_pool(call.layout)?, options.stochastic_pool(call.layout)?);
+    let dims = call.inputs[0].with_space(&size);
+    call.run_one(py, move |inputs| match drawn {
+        false => extremum.backward(&inputs[0], &inputs[1], &dims),
+        true => draw.backward(&inputs[0], &inputs[1], &dims),
+    })
+}
+
+/// One number of each window, drawn by a seed, and with `indices` its position in the plane of the input.
+#[pyfunction]
+pub(crate) fn stochastic_pool(
+    py: Python<'_>,
+    x: &Bound<'_, PyAny>,
+    seed: u32,
+    options: Options,
+    indices: bool,
+    name: Option<String>,
+) -> PyResult<(Array, Option<Array>)> {
+    let call = Call::of(x, options.rank(), name)?.pooling();
+    let pooling = options.stochastic_pool(call.layout)?.seed(seed);
+    call.run_indexed(py, move |inputs| match indices {
+        false => pooling.forward(&inputs[0]).map(without_indices),
+        true => pooling.forward_with_indices(&inputs[0]).map(with_indices),
+    })
+}
+
+/// The mean of what [`stochastic_pool`] draws with all seeds. Its gradient is computed in Python, from sums.
+#[pyfunction]
+pub(crate) fn stochastic_mean(
+    py: Python<'_>,
+    x: &Bound<'_, PyAny>,
+    options: Options,
+    name: Option<String>,
+) -> PyResult<Array> {
+    let call = Call::of(x, options.rank(), name)?.pooling();
+    let pooling = options.stochastic_pool(call.layout)?;
+    call.run_one(py, move |inputs| pooling.mean(&inputs[0]))
+}
+
+/// The maxima of windows at random positions, and with `indices` their positions in the planes of the input. The random
+/// numbers are f32: one for each axis, in the order of the axes, of each channel of each sample.
+#[pyfunction]
+pub(crate) fn fractional_max_pool(
+    py: Python<'_>,
+    x: &Bound<'_, PyAny>,
+    samples: Option<Bound<'_, PyAny>>,
+    options: FractionalOptions,
+    indices: bool,
+    name: Option<String>,
+) -> PyResult<(Array, Option<Array>)> {
+    let rank = options.rank();
+    let call = Call::of(x, rank, name)?.with_samples(samples.as_ref(), rank)?.pooling();
+    let pooling = options.pooling(call.layout)?;
+    call.run_indexed(py, move |inputs| {
+        let pooling = with_samples(pooling, inputs.get(1));
+        match indices {
+            false => pooling.forward(&inputs[0]).map(without_indices),
+            true => pooling.forward_with_indices(&inputs[0]).map(with_indices),
+        }
+    })
+}
+
+/// The gradient of [`fractional_max_pool`] with respect to an input with axes of these extents.
+#[pyfunction]
+pub(crate) fn fractional_max_pool_backward(
+    py: Python<'_>,
+    dy: &Bound<'_, PyAny>,
+    indices: &Bound<'_, PyAny>,
+    size: Vec<usize>,
+    samples: Option<Bound<'_, PyAny>>,
+    options: FractionalOptions,
+    name: Option<String>,
+) -> PyResult<Array> {
+    let rank = options.rank();
+    let (dy, indices) = (read(dy, rank)?, read_indices(indices, rank)?);
+    let call =
+        Call::of_two(dy, indices, rank, name)?.with_samples(samples.as_ref(), rank)?.pooling();
+    let (pooling, dims) = (options.pooling(call.layout)?, call.inputs[0].with_space(&size));
+    call.run_one(py, move |inputs| {
+        with_samples(pooling, inputs.get(2)).backward(&inputs[0], &inputs[1], &dims)
+    })
 }
 
 /// The averages, with the padding if it `counts`, or with another divisor, which quotients of integers may be cut off by.

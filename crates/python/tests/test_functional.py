@@ -119,6 +119,151 @@ def test_modes(device: str, case: Any, dtype: Any) -> None:
     np.testing.assert_array_equal(y, np.apply_along_axis(most, -1, taps))
 
 
+def uniform(seed: int, count: int) -> Any:
+    """The random numbers of a seed, by position."""
+
+    def mixed(bits: Any) -> Any:
+        bits = (bits ^ (bits >> np.uint32(16))) * np.uint32(0x7FEB352D)
+        bits = (bits ^ (bits >> np.uint32(15))) * np.uint32(0x846CA68B)
+        return bits ^ (bits >> np.uint32(16))
+
+    own = np.full(1, seed, np.uint32)
+    bits = mixed(mixed(np.arange(count, dtype=np.uint32) ^ mixed(own)) + own)
+    return (bits >> np.uint32(8)).astype(np.float32) / np.float32(1 << 24)
+
+
+SEEDS = st.sampled_from([0, 1, 77, 2**32 - 1])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(deadline=None, max_examples=25)
+@given(pools(), SEEDS)
+def test_stochastic_pools(device: str, case: Any, seed: int) -> None:
+    rank, x, kernel, stride, padding, dilation = case
+    x = x.astype(np.float32)
+    pool = getattr(F, f"stochastic_pool{rank}d")
+
+    def taps(x: Any) -> Any:
+        view = windows(x, kernel, stride, padding, dilation, -1)
+        return view.reshape(*view.shape[:-rank], -1)
+
+    positions = taps(np.broadcast_to(np.arange(np.prod(x.shape[2:])).reshape(x.shape[2:]), x.shape))
+    weights = np.where(positions >= 0, taps(x).clip(min=0), 0)
+    # Sums of these integers are exact in float32.
+    running = weights.cumsum(axis=-1)
+    total = running[..., -1:]
+    u = uniform(seed, total.size).reshape(total.shape)
+    limit = u * total.astype(np.float32)
+    chosen = ((positions >= 0) & ((running > limit) | (running == total))).argmax(axis=-1)
+    expected = np.take_along_axis(positions, chosen[..., None], -1)[..., 0]
+    y, drawn = pool(x, kernel, stride, padding, dilation, return_indices=True, seed=seed, device=device)
+    assert y.dtype == x.dtype and drawn.dtype == np.int64
+    np.testing.assert_array_equal(drawn, expected)
+    planes = x.reshape(*x.shape[:2], -1)
+    values = np.take_along_axis(planes, expected.reshape(*x.shape[:2], -1).astype(int), -1)
+    np.testing.assert_array_equal(y, values.reshape(y.shape))
+    np.testing.assert_array_equal(pool(x, kernel, stride, padding, dilation, seed=seed, device=device), y)
+    mean = pool(x, kernel, stride, padding, dilation, training=False, device=device)
+    squares = (weights**2).sum(axis=-1)
+    np.testing.assert_allclose(mean, squares / np.maximum(total[..., 0], 1), rtol=1e-5)
+
+
+@st.composite
+def fractions(draw: Any) -> Any:
+    rank = draw(st.integers(1, 3))
+    kernel = [draw(st.integers(1, 3)) for _ in range(rank)]
+    output = [draw(st.integers(1, 5)) for _ in range(rank)]
+    space = [draw(st.integers(k + o - 1, k + o + 5)) for k, o in zip(kernel, output)]
+    batch, channels = draw(st.integers(1, 2)), draw(st.integers(1, 4))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    return rank, rng.integers(-8, 9, (batch, channels, *space)).astype(np.float32), kernel, output, rng
+
+
+def fractional_max(x: Any, kernel: Any, output: Any, samples: Any) -> tuple[Any, Any]:
+    """The maxima and their positions; the numbers are in the order of the axes."""
+    y, winners = np.zeros((*x.shape[:2], *output), x.dtype), np.zeros((*x.shape[:2], *output), np.int64)
+    for at in np.ndindex(y.shape):
+        starts = []
+        for i, own, k, o, u in zip(at[2:], x.shape[2:], kernel, output, samples[at[:2]]):
+            step = np.float32(own - k) / np.float32(max(o - 1, 1))
+            start = int((np.float32(i) + u) * step) - int(u * step)
+            starts.append(own - k if i + 1 == o else start)
+        plane = x[at[:2]]
+        part = plane[tuple(slice(start, start + k) for start, k in zip(starts, kernel))]
+        y[at] = part.max()
+        inner = np.unravel_index(part.argmax(), part.shape)
+        winners[at] = np.ravel_multi_index(tuple(np.add(starts, inner)), plane.shape)
+    return y, winners
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(deadline=None, max_examples=25)
+@given(fractions(), SEEDS)
+def test_fractional_max_pools(device: str, case: Any, seed: int) -> None:
+    rank, x, kernel, output, rng = case
+    pool = getattr(F, f"fractional_max_pool{rank}d")
+    shape = (*x.shape[:2], rank)
+    y, winners = pool(x, kernel, output, return_indices=True, seed=seed, device=device)
+    expected, positions = fractional_max(x, kernel, output, uniform(seed, int(np.prod(shape))).reshape(shape))
+    assert y.dtype == x.dtype and winners.dtype == np.int64
+    np.testing.assert_array_equal(y, expected)
+    np.testing.assert_array_equal(winners, positions)
+    np.testing.assert_array_equal(pool(x, kernel, output, seed=seed, device=device), y)
+    # PyTorch has the width first for images.
+    samples = rng.random(shape, dtype=np.float32)
+    expected, positions = fractional_max(x, kernel, output, samples[..., ::-1] if rank == 2 else samples)
+    y, winners = pool(x, kernel, output, None, True, samples, device=device)
+    np.testing.assert_array_equal(y, expected)
+    np.testing.assert_array_equal(winners, positions)
+    # Those of further samples are left out, and their type is converted.
+    more = np.concatenate([samples, samples]).astype(np.float64)
+    np.testing.assert_array_equal(pool(x, kernel, output, _random_samples=more, device=device), y)
+    np.testing.assert_array_equal(pool(x[0], kernel, output, _random_samples=more, device=device), y[0])
+
+
+def scattered(dy: Any, indices: Any, shape: Any) -> Any:
+    """Each gradient added at its position in its plane."""
+    dx = np.zeros((*shape[:2], int(np.prod(shape[2:]))))
+    for at in np.ndindex(dy.shape):
+        dx[(*at[:2], indices[at])] += dy[at]
+    return dx.reshape(shape)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_of_poolings_with_a_seed(device: str) -> None:
+    from windowpane import _native
+
+    rng = np.random.default_rng(8)
+    x, samples = rng.random((2, 3, 9, 8), dtype=np.float32), rng.random((2, 3, 2), dtype=np.float32)
+
+    def gradient_of(shape: Any) -> Any:
+        return rng.integers(-8, 9, shape).astype(np.float32)
+
+    # GPUs have a kernel for large windows of maxima, which numbers that were drawn must not get.
+    for own, size in [(x, [3, 2]), (rng.random((1, 2, 64, 64), dtype=np.float32), [8, 8])]:
+        window = {**OPTIONS, "kernel": size, "stride": [1, 1], "padding": [1, 0], "dilation": [1, 1]}
+        found = [np.from_dlpack(made) for made in _native.stochastic_pool(own, 5, window, True, device)]
+        dy = gradient_of(found[0].shape)
+        dx = _native.extremum_pool_backward(dy, found[1], list(own.shape[2:]), window, True, device)
+        np.testing.assert_array_equal(np.from_dlpack(dx), scattered(dy, found[1], own.shape))
+
+    for given in (samples, None):
+        places = {"kernel": [3, 2], "output": [6, 7], "seed": 5}
+        found = [np.from_dlpack(own) for own in _native.fractional_max_pool(x, given, places, True, device)]
+        dy = gradient_of(found[0].shape)
+        dx = _native.fractional_max_pool_backward(dy, found[1], [9, 8], given, places, device)
+        np.testing.assert_array_equal(np.from_dlpack(dx), scattered(dy, found[1], x.shape))
+
+
+def test_the_ratio_of_a_fractional_pool_is_rounded_down() -> None:
+    x = np.random.default_rng(7).random((2, 3, 11, 9))
+    for ratio, output in [(0.5, (5, 4)), ((0.3, 0.8), (3, 7)), ([0.99], (10, 8))]:
+        y = F.fractional_max_pool2d(x, 2, output_ratio=ratio, seed=3)
+        np.testing.assert_array_equal(y, F.fractional_max_pool2d(x, 2, output, seed=3))
+    np.testing.assert_array_equal(F.fractional_max_pool2d(x, 1, output_ratio=1), x)
+    assert (F.fractional_max_pool2d(x, 2, 4, seed=3) != F.fractional_max_pool2d(x, 2, 4, seed=4)).any()
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_adaptive_and_global_pools(device: str, rank: int) -> None:
@@ -233,6 +378,14 @@ def test_types(device: str, dtype: Any) -> None:
     norm = F.lp_pool2d(x, 2, 2, device=device).astype(np.float64)
     squares = (windows(x, [2, 2], [2, 2], [0, 0], [1, 1], 0) ** 2).sum(axis=(-2, -1))
     np.testing.assert_allclose(norm, np.sqrt(squares), rtol=4 * float(np.finfo(dtype).eps))
+    # These move numbers without computing others.
+    for pooled, indices in [
+        F.stochastic_pool2d(x, 2, return_indices=True, seed=1, device=device),
+        F.fractional_max_pool2d(x, 2, 3, return_indices=True, seed=1, device=device),
+    ]:
+        assert pooled.dtype == dtype
+        taken = np.take_along_axis(x.reshape(2, 3, -1), indices.reshape(2, 3, -1), 2)
+        np.testing.assert_array_equal(pooled, taken.reshape(pooled.shape))
 
 
 def test_adaptive_and_unpooling() -> None:
@@ -270,6 +423,8 @@ def test_one_sample_needs_no_batch() -> None:
         lambda x: F.max_pool2d(x, 2, device="host"),
         lambda x: F.max_pool2d(x, 2, return_indices=True, device="host")[1],
         lambda x: F.adaptive_avg_pool2d(x, 3, device="host"),
+        lambda x: F.stochastic_pool2d(x, 2, return_indices=True, seed=5, device="host")[1],
+        lambda x: F.fractional_max_pool2d(x, 2, 3, return_indices=True, seed=5, device="host")[1],
         lambda x: F.conv2d(x, w.transpose(1, 0, 2, 3), device="host"),
         lambda x: F.conv_transpose2d(x, w, np.ones(2), device="host"),
     ]
@@ -341,6 +496,26 @@ def test_a_fork_is_refused_and_does_not_hang() -> None:
         (lambda x: F.max_pool2d(x.astype(np.int64) << 60, 2), ValueError, "2\\*\\*53"),
         (lambda x: F.global_sum_pool2d(x.astype(np.int64) << 50), ValueError, "2\\*\\*53"),
         (lambda x: F.lp_pool2d(x.astype(np.int32), 2, 2), ValueError, "i32"),
+        (lambda x: F.stochastic_pool2d(x.astype(np.int32), 2), ValueError, "i32"),
+        (lambda x: F.stochastic_pool2d(x, 2, seed=-1), ValueError, "2\\*\\*32 - 1; found -1"),
+        (lambda x: F.stochastic_pool2d(x, 2, seed=1 << 32), ValueError, "seed is from 0"),
+        (lambda x: F.stochastic_pool2d(x, 2, seed=1.5), TypeError, "float"),
+        (lambda x: F.stochastic_pool2d(x, 2, return_indices=True, training=False), ValueError, "training=True"),
+        (lambda x: F.stochastic_pool2d(x, 3, padding=2), ValueError, "at most half"),
+        (lambda x: F.stochastic_pool2d(x[0, 0], 2), ValueError, "4 axes"),
+        (lambda x: F.fractional_max_pool2d(x, 2), ValueError, "output_size or output_ratio"),
+        (lambda x: F.fractional_max_pool2d(x, 2, 3, 0.5), ValueError, "not both"),
+        (lambda x: F.fractional_max_pool2d(x, 2, (1, 2, 3)), ValueError, "output_size needs 2 numbers"),
+        (lambda x: F.fractional_max_pool2d(x, 2, output_ratio=(0.5, 0.5, 0.5)), ValueError, "output_ratio needs 2"),
+        (lambda x: F.fractional_max_pool2d(x, 2, output_ratio=1.5), ValueError, "output_ratio .* found 1.5"),
+        (lambda x: F.fractional_max_pool2d(x, 2, output_ratio=0.1), ValueError, "output_size needs .* found 0"),
+        (lambda x: F.fractional_max_pool2d(x, 3, 7), ValueError, "7 windows of 3 .* at least 9"),
+        (lambda x: F.fractional_max_pool2d(x, 2, 3, seed=-1), ValueError, "seed is from 0"),
+        (lambda x: F.fractional_max_pool2d(x, 2, 3, _random_samples=[0.5]), TypeError, "_random_samples .* list"),
+        (lambda x: F.fractional_max_pool2d(x, 2, 3, _random_samples=np.ones((1, 2, 2))), ValueError, "\\(1, 3, 2\\)"),
+        (lambda x: F.fractional_max_pool2d(x, 2, 3, _random_samples=np.ones((0, 3, 2))), ValueError, "\\(0, 3, 2\\)"),
+        (lambda x: F.fractional_max_pool2d(x, 2, 3, _random_samples=np.ones((3, 2))), ValueError, "_random_samples"),
+        (lambda x: F.fractional_max_pool2d(x.astype(np.int32), 2, 3), ValueError, "i32"),
         (lambda x: F.lp_pool2d(x > 0, 2, 2), TypeError, "bool"),
         (lambda x: F.max_pool2d([1, 2], 2), TypeError, "list"),
         (lambda x: F.max_pool2d(np.broadcast_to(x[:1, :1, :1, :1], (1, 1, 1 << 21, 1 << 21)), 2), ValueError, "elements"),
@@ -405,6 +580,7 @@ SIGNATURES = {
     "median_pool": f"{POOL}, dilation=1, ceil_mode=False",
     "mode_pool": f"{POOL}, dilation=1, ceil_mode=False",
     "sum_pool": f"{POOL}, ceil_mode=False",
+    "stochastic_pool": f"{POOL}, dilation=1, ceil_mode=False, return_indices=False",
     "adaptive_min_pool": "input, output_size, return_indices=False",
     "adaptive_sum_pool": "input, output_size",
     "adaptive_lp_pool": "input, norm_type, output_size",
@@ -416,6 +592,10 @@ SIGNATURES = {
     # It has no divisor for signals.
     "avg_pool": f"{POOL}, ceil_mode=False, count_include_pad=True, divisor_override=None",
     "lp_pool": "input, norm_type, kernel_size, stride=None, ceil_mode=False",
+    # It has none for signals.
+    "fractional_max_pool": (
+        "input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None"
+    ),
     "adaptive_max_pool": "input, output_size, return_indices=False",
     "adaptive_avg_pool": "input, output_size",
     "max_unpool": "input, indices, kernel_size, stride=None, padding=0, output_size=None",

@@ -29,6 +29,10 @@ CASES = {
     "adaptive_max_pool1d": ((1, 2, 9), [], {"output_size": 4}),
     "min_pool2d": ((2, 3, 8, 7), [], {"kernel_size": 3, "stride": 2, "padding": 1}),
     "sum_pool2d": ((2, 3, 8, 7), [], {"kernel_size": 2}),
+    "stochastic_pool2d": ((2, 2, 4, 5), [], {"kernel_size": 2, "stride": 1, "seed": 3}),
+    "stochastic_pool1d": ((2, 2, 9), [], {"kernel_size": 3, "stride": 2, "training": False}),
+    "fractional_max_pool2d": ((2, 3, 8, 7), [], {"kernel_size": 2, "output_size": (4, 5), "seed": 3}),
+    "fractional_max_pool3d": ((1, 2, 5, 4, 6), [], {"kernel_size": 2, "output_ratio": 0.5}),
     "global_min_pool2d": ((2, 3, 5, 4), [], {}),
     "global_sum_pool1d": ((2, 3, 5), [], {}),
     "adaptive_lp_pool2d": ((1, 2, 5, 4), [], {"norm_type": 2, "output_size": 2}),
@@ -67,6 +71,30 @@ def test_unpooling() -> None:
     for call in (work, jax.jit(work)):
         np.testing.assert_array_equal(call(x), expected)
         np.testing.assert_array_equal(jax.grad(lambda x: call(x).sum())(x), expected != 0)
+
+
+def test_indices_of_random_poolings() -> None:
+    x, samples = distinct(2, 3, 8, 7), jnp.asarray(np.random.default_rng(1).random((2, 3, 2)), jnp.float32)
+
+    def drawn(x: Any, _: Any) -> Any:
+        return F.stochastic_pool2d(x, 3, 2, 1, return_indices=True, seed=9)
+
+    def fractional(x: Any, samples: Any) -> Any:
+        return F.fractional_max_pool2d(x, 2, (5, 4), return_indices=True, _random_samples=samples)
+
+    for work in (drawn, fractional):
+        expected, positions = work(np.asarray(x), np.asarray(samples))
+        counts = np.zeros((2, 3, 56))
+        for at in np.ndindex(positions.shape):
+            counts[(*at[:2], positions[at])] += 1
+        for call in (work, jax.jit(work)):
+            y, indices = call(x, samples)
+            np.testing.assert_array_equal(y, expected)
+            np.testing.assert_array_equal(indices, positions)
+            # Each number gets the gradients of all windows that it was taken from, and random numbers get none.
+            dx, none = jax.grad(lambda x, samples: call(x, samples)[0].sum(), (0, 1))(x, samples)
+            np.testing.assert_array_equal(dx, counts.reshape(x.shape))
+            assert not none.any()
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int16", "uint16", "int32", "uint32"])

@@ -64,6 +64,11 @@ def cases(device: str, last: bool = False) -> list[Any]:
         grouped = draw(x.shape[1], 2, *shape, device=device)
         found.append((f"conv_transpose{rank}d", [x, grouped], {"groups": x.shape[1]}))
     found.append(("avg_pool2d", [maxima[1]], {"kernel_size": 2, "divisor_override": 3}))
+    for rank in (2, 3):
+        samples = torch.rand(2, 2, rank, generator=torch.Generator().manual_seed(rank)).to(device, torch.float64)
+        for size in ({"output_size": (3, 2, 4)[:rank]}, {"output_ratio": (0.5, 0.6, 0.5)[:rank]}):
+            options = {"kernel_size": 2, **size, "_random_samples": samples}
+            found.append((f"fractional_max_pool{rank}d", [maxima[rank - 1]], options))
     # A sample without the batch.
     found.append(("max_pool2d", [draw(2, 6, 6, device=device, distinct=True)], {"kernel_size": 2}))
     found.append(("conv2d", [draw(2, 6, 6, device=device), draw(3, 2, 3, 3, device=device)], {}))
@@ -132,6 +137,97 @@ def test_indices_and_unpooling() -> None:
         F.max_unpool2d(y, indices + 64, 2)
 
 
+# Poolings with random numbers, and the dimensions of an input.
+RANDOM: list[Any] = [
+    (F.stochastic_pool1d, (2, 3, 12), {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2}),
+    (F.stochastic_pool2d, (2, 2, 7, 6), {"kernel_size": 2, "stride": 1}),
+    (F.stochastic_pool3d, (2, 5, 4, 6), {"kernel_size": 2, "ceil_mode": True}),
+    (F.fractional_max_pool1d, (2, 3, 12), {"kernel_size": 2, "output_size": 7}),
+    (F.fractional_max_pool2d, (2, 7, 6), {"kernel_size": (2, 3), "output_ratio": (0.5, 0.7)}),
+    (F.fractional_max_pool3d, (1, 2, 5, 4, 6), {"kernel_size": 2, "output_size": (4, 3, 2)}),
+]
+
+
+@pytest.mark.parametrize(("pool", "shape", "options"), RANDOM)
+@pytest.mark.parametrize(("device", "last"), PLACES)
+def test_poolings_with_a_seed(pool: Any, shape: Any, options: Any, device: str, last: bool) -> None:
+    x = placed(draw(*shape, device=device, distinct=True), last)
+
+    def work(x: Any, seed: int, indices: bool = False) -> Any:
+        return pool(x, **options, seed=seed, return_indices=indices)
+
+    assert torch.autograd.gradcheck(lambda x: work(x, 5), [x])
+    assert torch.autograd.gradgradcheck(lambda x: work(x, 5), [x])
+    torch._dynamo.reset()
+    compiled = torch.compile(work, fullgraph=True, backend="aot_eager")
+    for seed in (5, 6, 2**32 - 1):
+        expected, positions = pool(x.detach().cpu().numpy(), **options, seed=seed, return_indices=True)
+        for call in (work, compiled):
+            y, indices = call(x, seed, True)
+            assert y.device == x.device and y.requires_grad and indices.dtype == torch.int64
+            assert torch.equal(y.detach().cpu(), torch.from_numpy(expected))
+            assert torch.equal(indices.cpu(), torch.from_numpy(positions))
+            assert torch.equal(call(x, seed), y)
+
+
+@pytest.mark.parametrize("pool", [lambda x, seed: F.stochastic_pool2d(x, 2, seed=seed), lambda x, seed: F.fractional_max_pool2d(x, 2, 4, seed=seed)])
+def test_a_seed_that_changes_is_not_compiled_anew(pool: Any) -> None:
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    torch._dynamo.reset()
+    compiled, x = torch.compile(pool, fullgraph=True, backend=backend), torch.rand(1, 2, 8, 8)
+    for seed in range(5, 12):
+        assert torch.equal(compiled(x, seed), pool(x, seed))
+    # The first seed is a constant, the second makes it an argument.
+    assert len(graphs) <= 2
+
+
+def mean_of_weights(x: Any) -> Any:
+    """The mean of stochastic pooling; a window without a positive number gives 0."""
+    weights = x.relu()
+    total = T.avg_pool2d(weights, 2)
+    return torch.where(total > 0, T.avg_pool2d(weights**2, 2) / total.where(total > 0, 1), 0)
+
+
+def test_the_mean_of_stochastic_pooling() -> None:
+    x = draw(2, 3, 8, 9, seed=3)
+    assert (mean_of_weights(x) == 0).any()
+
+    def mean(x: Any) -> Any:
+        return F.stochastic_pool2d(x, 2, training=False)
+
+    compiled = torch.compile(mean, fullgraph=True, backend="aot_eager")
+    for call in (mean, compiled):
+        torch.testing.assert_close(call(x), mean_of_weights(x))
+        own, other = (torch.autograd.grad(pool(x).square().sum(), x)[0] for pool in (call, mean_of_weights))
+        torch.testing.assert_close(own, other)
+    for options in ({"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, {"kernel_size": 2, "stride": 1, "dilation": 3}):
+        assert torch.autograd.gradcheck(lambda x: F.stochastic_pool2d(x, **options, training=False), [x])
+    assert torch.autograd.gradgradcheck(mean, [x])
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_fractional_modules_draw_the_windows_that_pytorchs_do(rank: int) -> None:
+    kind = getattr(nn, f"FractionalMaxPool{rank}d")
+    for shape, size in [((2, 3), {"output_size": 5}), ((3,), {"output_ratio": 0.6})]:
+        x = torch.randn(*shape, *(9, 12, 11)[:rank])
+        theirs, ours = kind(3, **size, return_indices=True), wt.patch(kind(3, **size, return_indices=True))
+        assert type(ours) is getattr(wt, f"FractionalMaxPool{rank}d")
+        for seed in range(3):
+            torch.manual_seed(seed)
+            expected = theirs(x)
+            torch.manual_seed(seed)
+            found = ours(x)
+            assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1])
+    fixed = wt.patch(kind(2, output_size=4, _random_samples=torch.rand(8, 3, rank)))
+    x = torch.randn(2, 3, *(9, 12, 11)[:rank])
+    assert torch.equal(fixed(x), kind(2, output_size=4, _random_samples=fixed._random_samples)(x))
+
+
 @pytest.mark.parametrize(("device", "last"), PLACES)
 def test_operators_pass_pytorchs_own_check(device: str, last: bool) -> None:
     def own(*shape: int, distinct: bool = False) -> Any:
@@ -147,7 +243,17 @@ def test_operators_pass_pytorchs_own_check(device: str, last: bool) -> None:
     torch.library.opcheck(ops.extremum_pool, (x, True, *window, None))
     torch.library.opcheck(ops.extremum_pool_with_indices, (x, True, *window, None))
     torch.library.opcheck(ops.extremum_pool_with_indices, (x, False, *adaptive, None))
-    torch.library.opcheck(ops.extremum_pool_backward, (dy, winners, [8, 9], *plain, None))
+    torch.library.opcheck(ops.extremum_pool_backward, (dy, winners, [8, 9], False, *plain, None))
+    torch.library.opcheck(ops.stochastic_pool, (x, 7, *window, None))
+    drawn = ops.stochastic_pool(x, 7, *plain, None)[1]
+    torch.library.opcheck(ops.extremum_pool_backward, (dy, drawn, [8, 9], True, *plain, None))
+    torch.library.opcheck(ops.stochastic_mean, (x, *window, None))
+    samples = torch.rand(2, 4, 2, device=device)
+    for given in (samples, None):
+        places = ([3, 2], [4, 5], 7)
+        torch.library.opcheck(ops.fractional_max_pool, (x, given, *places, None))
+        largest = ops.fractional_max_pool(x, given, *places, None)[1]
+        torch.library.opcheck(ops.fractional_max_pool_backward, (dy, largest, [8, 9], given, *places, None))
     torch.library.opcheck(ops.avg_pool, (x, *window, False, None, None))
     torch.library.opcheck(ops.avg_pool, (x, *adaptive, True, None, None))
     torch.library.opcheck(ops.lp_pool, (x, 2.0, *plain, None))
@@ -158,7 +264,7 @@ def test_operators_pass_pytorchs_own_check(device: str, last: bool) -> None:
     # Each array has its own layout, and arrays that are both: one channel, and one pixel.
     first = draw(2, 6, 4, 5, device=device)
     torch.library.opcheck(ops.conv_weight, (first, x, *plain, 2, None))
-    torch.library.opcheck(ops.extremum_pool_backward, (dy.detach().contiguous(), winners, [8, 9], *plain, None))
+    torch.library.opcheck(ops.extremum_pool_backward, (dy.detach().contiguous(), winners, [8, 9], False, *plain, None))
     torch.library.opcheck(ops.conv, (x, w.detach().contiguous(), None, *plain, 2, None))
     torch.library.opcheck(ops.conv, (draw(2, 1, 8, 9, device=device), own(6, 1, 3, 3), None, *plain, 1, None))
     torch.library.opcheck(ops.conv, (draw(2, 1, 8, 9, device=device), own(6, 1, 1, 1), None, [1, 1], *plain[1:], 1, None))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, SupportsIndex, TypedDict
+from typing import Any, Protocol, SupportsFloat, SupportsIndex, TypedDict, TypeVar
 
 Numbers = SupportsIndex | Sequence[SupportsIndex]
+Ratios = SupportsFloat | Sequence[SupportsFloat]
+_Number = TypeVar("_Number", int, float)
 
 
 class SupportsDLPack(Protocol):
@@ -28,6 +30,14 @@ class Options(TypedDict):
     dilation: list[int]
     ceil: bool
     adaptive: bool
+
+
+class FractionalOptions(TypedDict):
+    """The windows of a fractional max pooling, as the native part takes them."""
+
+    kernel: list[int]
+    output: list[int]
+    seed: int
 
 
 def converter(x: object) -> Callable[[Any], Any]:
@@ -65,15 +75,30 @@ def numbers(value: Numbers, rank: int, name: str, least: int = 0) -> list[int]:
     """A number for each axis."""
     # The test of a protocol is slow, and most numbers are integers.
     if type(value) is int or isinstance(value, SupportsIndex):
-        found = [operator.index(value)] * rank
+        given = [operator.index(value)]
     else:
-        found = [operator.index(number) for number in value]
-        if len(found) == 1:
-            found *= rank
-    if len(found) != rank:
-        raise ValueError(f"{name} needs {rank} numbers, or one for all axes; found {len(found)}")
+        given = [operator.index(number) for number in value]
+    found = _of_each_axis(given, rank, name)
     if min(found) < least:
         raise ValueError(f"{name} needs numbers of at least {least}; found {min(found)}")
+    return found
+
+
+def ratios(value: Ratios, rank: int, name: str) -> list[float]:
+    """A ratio for each axis, greater than 0 and at most 1."""
+    given = [float(ratio) for ratio in (value if isinstance(value, Sequence) else [value])]
+    found = _of_each_axis(given, rank, name)
+    for ratio in found:
+        if not 0 < ratio <= 1:
+            raise ValueError(f"{name} needs numbers greater than 0 and at most 1; found {ratio}")
+    return found
+
+
+def _of_each_axis(given: list[_Number], rank: int, name: str) -> list[_Number]:
+    """The numbers, or the only one for every axis."""
+    found = given * rank if len(given) == 1 else given
+    if len(found) != rank:
+        raise ValueError(f"{name} needs {rank} numbers, or one for all axes; found {len(found)}")
     return found
 
 

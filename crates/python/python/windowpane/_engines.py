@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from windowpane import _native
-from windowpane._arrays import Options, SupportsDLPack, converter
+from windowpane._arrays import FractionalOptions, Options, SupportsDLPack, converter
 from windowpane._integers import is_integer, ordered, summed
 
 
 class Engine(Protocol):
-    """The operators on arrays of one library; results are arrays of that library."""
+    """The operators on arrays of one library; results are arrays of that library.
+
+    Those with `indices` return values and positions, or values and None.
+    """
 
     def extremum_pool(
-        self, x: Any, options: Options, minimum: bool, device: str | None
-    ) -> Any: ...
-    def extremum_pool_with_indices(
-        self, x: Any, options: Options, minimum: bool, device: str | None
-    ) -> Any: ...
+        self, x: Any, options: Options, minimum: bool, indices: bool, device: str | None
+    ) -> tuple[Any, Any]: ...
+    def stochastic_pool(
+        self, x: Any, options: Options, seed: int, indices: bool, device: str | None
+    ) -> tuple[Any, Any]: ...
+    def stochastic_mean(self, x: Any, options: Options, device: str | None) -> Any: ...
+    def fractional_max_pool(
+        self, x: Any, samples: Any, options: FractionalOptions, indices: bool, device: str | None
+    ) -> tuple[Any, Any]: ...
     def avg_pool(
         self, x: Any, options: Options, counts: bool, divisor: int | None, device: str | None
     ) -> Any: ...
@@ -43,20 +51,25 @@ class Native:
     """The native module, for arrays of any library."""
 
     def extremum_pool(
-        self, x: Any, options: Options, minimum: bool, device: str | None
-    ) -> Any:
+        self, x: Any, options: Options, minimum: bool, indices: bool, device: str | None
+    ) -> tuple[Any, Any]:
         wide, back = ordered(x)
-        y, _ = _native.extremum_pool(wide, options, minimum, False, device)
-        return back(converter(x)(y))
+        found = _native.extremum_pool(wide, options, minimum, indices, device)
+        y, winners = _converted(x, *found)
+        return back(y), winners
 
-    def extremum_pool_with_indices(
-        self, x: Any, options: Options, minimum: bool, device: str | None
-    ) -> Any:
-        (wide, back), convert = ordered(x), converter(x)
-        y, winners = _native.extremum_pool(wide, options, minimum, True, device)
-        indices = convert(winners)
-        # On a GPU they have 32 bits.
-        return back(convert(y)), _cast(indices, "int64") if on_gpu(x) else indices
+    def stochastic_pool(
+        self, x: Any, options: Options, seed: int, indices: bool, device: str | None
+    ) -> tuple[Any, Any]:
+        return _converted(x, *_native.stochastic_pool(x, seed, options, indices, device))
+
+    def stochastic_mean(self, x: Any, options: Options, device: str | None) -> Any:
+        return converter(x)(_native.stochastic_mean(x, options, device))
+
+    def fractional_max_pool(
+        self, x: Any, samples: Any, options: FractionalOptions, indices: bool, device: str | None
+    ) -> tuple[Any, Any]:
+        return _converted(x, *_native.fractional_max_pool(x, samples, options, indices, device))
 
     def avg_pool(
         self, x: Any, options: Options, counts: bool, divisor: int | None, device: str | None
@@ -73,7 +86,7 @@ class Native:
 
     def max_unpool(self, x: Any, indices: Any, size: list[int], device: str | None) -> Any:
         if on_gpu(indices):
-            indices = _cast(indices, "int32")
+            indices = cast(indices, "int32")
         return converter(x)(_native.max_unpool(x, indices, size, device))
 
     def conv(
@@ -111,6 +124,26 @@ def mode_pool(x: Any, options: Options, device: str | None) -> Any:
     return converter(x)(_native.mode_pool(x, options, device))
 
 
+def mean_gradient(
+    where: Callable[..., Any],
+    sum_pool: Callable[[Any], Any],
+    adjoint: Callable[[Any], Any],
+    x: Any,
+    y: Any,
+    dy: Any,
+) -> Any:
+    """The gradient of the mean of stochastic pooling, `y = Σw² / Σw` with `w = max(x, 0)`.
+
+    Where `x` is positive it is the sum of `dy·(2w − y) / Σw` over the windows of `x`. `sum_pool` computes the sum of each
+    window, and `adjoint` for each element the sum over its windows.
+    """
+    weights = where(x <= 0, 0, x)
+    total = sum_pool(weights)
+    # A window of the sum 0 has no positive element.
+    share = dy / where(total == 0, 1, total)
+    return where(x <= 0, 0, 2 * weights * adjoint(share) - adjoint(share * y))
+
+
 def own_avg_pool(
     x: Any, options: Options, divisor: int | None, device: str | None, truncates: bool = False
 ) -> Any:
@@ -137,8 +170,18 @@ def on_gpu(x: SupportsDLPack) -> bool:
     return int(x.__dlpack_device__()[0]) == 2
 
 
-def _cast(indices: Any, dtype: str) -> Any:
-    """Indices in another type, by their own library."""
-    if hasattr(indices, "astype"):
-        return indices.astype(dtype)
-    return {"int32": indices.int, "int64": indices.long}[dtype]()
+def cast(x: Any, dtype: str) -> Any:
+    """An array with elements of another type, by its own library."""
+    if hasattr(x, "astype"):
+        return x.astype(dtype)
+    return {"int32": x.int, "int64": x.long, "float32": x.float}[dtype]()
+
+
+def _converted(x: Any, y: Any, winners: Any) -> tuple[Any, Any]:
+    """Values and positions, if there are any, as arrays of the library of `x`."""
+    convert = converter(x)
+    if winners is None:
+        return convert(y), None
+    indices = convert(winners)
+    # On a GPU they have 32 bits.
+    return convert(y), cast(indices, "int64") if on_gpu(x) else indices

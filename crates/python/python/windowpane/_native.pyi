@@ -2,7 +2,7 @@
 
 from typing import Any, final
 
-from windowpane._arrays import Options, SupportsDLPack
+from windowpane._arrays import FractionalOptions, Options, SupportsDLPack
 
 __all__ = [
     "Array",
@@ -15,12 +15,16 @@ __all__ = [
     "devices",
     "extremum_pool",
     "extremum_pool_backward",
+    "fractional_max_pool",
+    "fractional_max_pool_backward",
     "lp_pool",
     "lp_pool_backward",
     "max_unpool",
     "max_unpool_backward",
     "mode_pool",
     "rank_pool",
+    "stochastic_mean",
+    "stochastic_pool",
 ]
 __version__: str
 
@@ -51,6 +55,26 @@ def extremum_pool_backward(
     indices: SupportsDLPack,
     size: list[int],
     options: Options,
+    drawn: bool,
+    name: str | None,
+) -> Array: ...
+def stochastic_pool(
+    x: SupportsDLPack, seed: int, options: Options, indices: bool, name: str | None
+) -> tuple[Array, Array | None]: ...
+def stochastic_mean(x: SupportsDLPack, options: Options, name: str | None) -> Array: ...
+def fractional_max_pool(
+    x: SupportsDLPack,
+    samples: SupportsDLPack | None,
+    options: FractionalOptions,
+    indices: bool,
+    name: str | None,
+) -> tuple[Array, Array | None]: ...
+def fractional_max_pool_backward(
+    dy: SupportsDLPack,
+    indices: SupportsDLPack,
+    size: list[int],
+    samples: SupportsDLPack | None,
+    options: FractionalOptions,
     name: str | None,
 ) -> Array: ...
 def avg_pool(

@@ -8,19 +8,23 @@ Work runs where `device` says (see `windowpane.devices()`). Without it, arrays o
 the memory of the CPU are pooled there, and convolutions and ranks of them run on the best device that computes with the
 type of their elements.
 
-Beside PyTorch's functions there are `min_pool*`, `sum_pool*`, `median_pool*`, `mode_pool*`, `adaptive_{min,sum,lp}_pool*` and
-`global_{max,min,avg,sum,lp}_pool*`, whose results keep the pooled axes with an extent of 1. `avg_pool1d` takes a
-`divisor_override` as the others do.
+Beside PyTorch's functions there are `min_pool*`, `sum_pool*`, `median_pool*`, `mode_pool*`, `stochastic_pool*`,
+`adaptive_{min,sum,lp}_pool*` and `global_{max,min,avg,sum,lp}_pool*`, whose results keep the pooled axes with an extent of 1.
+`avg_pool1d` takes a `divisor_override` as the others do, and there is a `fractional_max_pool1d`.
+
+`stochastic_pool*` and `fractional_max_pool*` get their random numbers from a `seed`, which is 0 unless the caller gives another:
+the same seed gives the same result on every device, so use another one for each training step.
 
 A result has the type of the first argument, with one exception: averages of integers are float64, and their sums int64.
 Both are exact before the one rounding of an average. Maxima and minima take all integers and truth values. Kernels have
 int32, int16, uint16, int8 and uint8; other integers are converted on the way in and back. 64-bit integers have to be within
-2**53, and so do sums of integers; others are refused. Averages and sums of JAX's integers are refused too, and so are norms
-and convolutions of integers.
+2**53, and so do sums of integers; others are refused. Averages and sums of JAX's integers are refused too, and so are norms,
+convolutions, stochastic and fractional pooling of integers.
 
 What else differs from PyTorch: `lp_pool*` sums magnitudes, where PyTorch keeps signs for an odd `norm_type`, and a window
 that `ceil_mode` cuts off is not scaled up; `norm_type` is at least 1. `padding="same"` works with even kernels as in
-PyTorch. Indices are int64, whatever the type of the elements.
+PyTorch. Indices are int64, whatever the type of the elements. `fractional_max_pool*` places its windows with float32, PyTorch
+with the type of the elements.
 
 >>> import numpy
 >>> max_pool1d(numpy.array([[[1, 5, 2, 4]]], dtype="int32"), 2)
@@ -29,6 +33,10 @@ array([[[5, 4]]], dtype=int32)
 array([[[3., 3.]]])
 >>> global_sum_pool2d(numpy.ones((1, 3, 4, 4), dtype=bool)).tolist()
 [[[[16]], [[16]], [[16]]]]
+>>> stochastic_pool1d(numpy.array([[[0.0, 5.0, -1.0, 3.0]]]), 2, seed=7)
+array([[[5., 3.]]])
+>>> fractional_max_pool1d(numpy.array([[[5.0, 1.0, 2.0, 3.0, 4.0]]]), 2, output_ratio=0.6).shape
+(1, 1, 3)
 """
 
 from __future__ import annotations
@@ -37,8 +45,17 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, SupportsIndex
 
-from windowpane._arrays import Numbers, Options, SupportsDLPack, numbers, space_of, window
-from windowpane._engines import engine_of, mode_pool, rank_pool
+from windowpane._arrays import (
+    Numbers,
+    Options,
+    Ratios,
+    SupportsDLPack,
+    numbers,
+    ratios,
+    space_of,
+    window,
+)
+from windowpane._engines import cast, engine_of, mode_pool, rank_pool
 from windowpane._integers import ordered
 
 _Parameters = ParamSpec("_Parameters")
@@ -99,9 +116,8 @@ def _extrema(
     rank: int, x: SupportsDLPack, options: Options, minimum: bool, indices: bool, device: str | None
 ) -> Any:
     space_of(x, rank)
-    if indices:
-        return engine_of(x).extremum_pool_with_indices(x, options, minimum, device)
-    return engine_of(x).extremum_pool(x, options, minimum, device)
+    y, winners = engine_of(x).extremum_pool(x, options, minimum, indices, device)
+    return (y, winners) if indices else y
 
 
 def _averages(
@@ -215,6 +231,108 @@ def _mode_pool(
 
 
 mode_pool1d, mode_pool2d, mode_pool3d = _mode_pool
+
+
+def _checked_seed(seed: int) -> int:
+    if not 0 <= seed < 1 << 32:
+        raise ValueError(f"seed is from 0 to 2**32 - 1; found {seed}")
+    return seed
+
+
+@_of_each_rank
+def _stochastic_pool(
+    rank: int,
+    input: SupportsDLPack,
+    kernel_size: Numbers,
+    stride: Numbers | None = None,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    training: bool = True,
+    seed: int = 0,
+    device: str | None = None,
+) -> Any:
+    """One number of each window, drawn with a probability proportional to it, as in Caffe; a negative one counts as 0.
+
+    Without `training` it is the mean of what all seeds draw, `Σx² / Σx` over the positive numbers.
+    """
+    space_of(input, rank)
+    options = _with_small_padding(window(rank, kernel_size, stride, padding, dilation, ceil_mode))
+    if training:
+        engine, own = engine_of(input), _checked_seed(seed)
+        y, drawn = engine.stochastic_pool(input, options, own, return_indices, device)
+        return (y, drawn) if return_indices else y
+    if return_indices:
+        raise ValueError(
+            "return_indices needs training=True: a mean is at no position of the input"
+        )
+    return engine_of(input).stochastic_mean(input, options, device)
+
+
+stochastic_pool1d, stochastic_pool2d, stochastic_pool3d = _stochastic_pool
+
+
+def _checked_samples(samples: Any, x: SupportsDLPack, rank: int) -> Any:
+    """Random numbers as the native part takes them: as many as the input needs, in float32, in the order of the axes."""
+    space_of(samples, 1, "_random_samples")
+    batch, channels = ([1, *x.shape] if len(x.shape) == rank + 1 else x.shape)[:2]
+    shape = tuple(samples.shape)
+    if len(shape) != 3 or shape[0] < batch or shape[1:] != (channels, rank):
+        raise ValueError(
+            f"_random_samples needs the shape {(batch, channels, rank)}, a number for each axis of each "
+            f"channel of each sample; found {shape}"
+        )
+    samples = cast(samples if shape[0] == batch else samples[:batch], "float32")
+    # PyTorch has the width before the height for images, and after it for volumes.
+    if rank != 2:
+        return samples
+    return samples.flip(-1) if hasattr(samples, "flip") else samples[..., ::-1]
+
+
+@_of_each_rank
+def _fractional_max_pool(
+    rank: int,
+    input: SupportsDLPack,
+    kernel_size: Numbers,
+    output_size: Numbers | None = None,
+    output_ratio: Ratios | None = None,
+    return_indices: bool = False,
+    _random_samples: SupportsDLPack | None = None,
+    *,
+    seed: int = 0,
+    device: str | None = None,
+) -> Any:
+    """The maxima of windows at random positions, for outputs of this size, or of this part of the input's, rounded down.
+
+    There is a random number from 0 to 1 for each axis of each channel of each sample: a function of `seed`, or
+    `_random_samples` of the shape (samples, channels, axes), in PyTorch's order.
+    """
+    space = space_of(input, rank)
+    if output_ratio is not None and output_size is None:
+        parts = zip(space, ratios(output_ratio, rank, "output_ratio"), strict=True)
+        wanted: Numbers = [int(extent * ratio) for extent, ratio in parts]
+    elif output_size is not None and output_ratio is None:
+        wanted = output_size
+    else:
+        raise ValueError("output_size or output_ratio is needed, and not both; give one of them")
+    samples = _random_samples
+    y, winners = engine_of(input).fractional_max_pool(
+        input,
+        None if samples is None else _checked_samples(samples, input, rank),
+        {
+            "kernel": numbers(kernel_size, rank, "kernel_size", 1),
+            "output": numbers(wanted, rank, "output_size", 1),
+            "seed": _checked_seed(seed),
+        },
+        return_indices,
+        device,
+    )
+    return (y, winners) if return_indices else y
+
+
+fractional_max_pool1d, fractional_max_pool2d, fractional_max_pool3d = _fractional_max_pool
 
 
 @_of_each_rank
@@ -582,6 +700,9 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "fractional_max_pool1d",
+    "fractional_max_pool2d",
+    "fractional_max_pool3d",
     "global_avg_pool1d",
     "global_avg_pool2d",
     "global_avg_pool3d",
@@ -615,6 +736,9 @@ __all__ = [
     "mode_pool1d",
     "mode_pool2d",
     "mode_pool3d",
+    "stochastic_pool1d",
+    "stochastic_pool2d",
+    "stochastic_pool3d",
     "sum_pool1d",
     "sum_pool2d",
     "sum_pool3d",

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from windowpane import _native
-from windowpane._arrays import Options, converter, output_size
-from windowpane._engines import ENGINES, Native
+from windowpane._arrays import FractionalOptions, Options, converter, output_size
+from windowpane._engines import ENGINES, Native, mean_gradient
 from windowpane._integers import is_integer
 
 _NATIVE = Native()
@@ -51,66 +51,113 @@ def _index_type() -> Any:
     return jnp.zeros(0, dtype=int).dtype
 
 
+def _indexed(
+    pool: Callable[..., Any],
+    gradient: Callable[..., Any],
+    size: list[int],
+    indices: bool,
+    x: Any,
+    *others: Any,
+) -> tuple[Any, Any]:
+    """Values and, with `indices`, positions: what `pool(x, *others, indices=…)` makes, with outputs of this size.
+
+    `gradient(dy, winners, *others)` is that of `x`; the others have none.
+    """
+
+    def made(indices: bool, x: Any, *others: Any) -> Any:
+        winners = _like(x, size, dtype=_index_type()) if indices else None
+        return _call(partial(pool, indices=indices), (_like(x, size), winners), x, *others)
+
+    @jax.custom_vjp
+    def pooled(x: Any, *others: Any) -> Any:
+        return made(indices, x, *others)
+
+    def forward(x: Any, *others: Any) -> Any:
+        y, winners = made(True, x, *others)
+        return (y, winners if indices else None), (winners, others)
+
+    def backward(saved: Any, made: Any) -> Any:
+        (winners, others), dy = saved, made[0]
+
+        def work(dy: Any, winners: Any, *others: Any) -> Any:
+            return converter(dy)(gradient(dy, winners.astype("int32"), *others))
+
+        space = x.shape[-len(size) :]
+        return _call(work, _like(dy, space), dy, winners, *others), *[None] * len(others)
+
+    pooled.defvjp(forward, backward)
+    found: tuple[Any, Any] = pooled(x, *others)
+    return found
+
+
+def _extremum_backward(
+    x: Any, options: Options, drawn: bool, device: str | None
+) -> Callable[..., Any]:
+    """The gradient of a pooling of `x` with these windows, from the positions of extrema or of numbers drawn."""
+    space = list(x.shape[-len(options["kernel"]) :])
+
+    def gradient(dy: Any, winners: Any) -> Any:
+        return _native.extremum_pool_backward(dy, winners, space, options, drawn, device)
+
+    return gradient
+
+
 class _Engine:
     """The operators on arrays, with their gradients."""
 
     def extremum_pool(
-        self, x: Any, options: Options, minimum: bool, device: str | None
-    ) -> Any:
+        self, x: Any, options: Options, minimum: bool, indices: bool, device: str | None
+    ) -> tuple[Any, Any]:
+        pool = partial(_NATIVE.extremum_pool, options=options, minimum=minimum, device=device)
+        gradient = _extremum_backward(x, options, False, device)
+        return _indexed(pool, gradient, _pooled(x, options), indices, x)
+
+    def stochastic_pool(
+        self, x: Any, options: Options, seed: int, indices: bool, device: str | None
+    ) -> tuple[Any, Any]:
+        pool = partial(_NATIVE.stochastic_pool, options=options, seed=seed, device=device)
+        gradient = _extremum_backward(x, options, True, device)
+        return _indexed(pool, gradient, _pooled(x, options), indices, x)
+
+    def stochastic_mean(self, x: Any, options: Options, device: str | None) -> Any:
         @jax.custom_vjp
         def pool(x: Any) -> Any:
-            work = partial(
-                _NATIVE.extremum_pool, options=options, minimum=minimum, device=device
-            )
+            work = partial(_NATIVE.stochastic_mean, options=options, device=device)
             return _call(work, _like(x, _pooled(x, options)), x)
 
         def forward(x: Any) -> Any:
-            return self._with_indices(x, options, minimum, device)
+            y = pool(x)
+            return y, (x, y)
 
-        def backward(winners: Any, dy: Any) -> Any:
-            return (self._extremum_backward(dy, winners, x.shape, options, device),)
+        def backward(saved: Any, dy: Any) -> Any:
+            x, y = saved
 
-        pool.defvjp(forward, backward)
-        return pool(x)
+            def sum_pool(weights: Any) -> Any:
+                return self.sum_pool(weights, options, device)
 
-    def extremum_pool_with_indices(
-        self, x: Any, options: Options, minimum: bool, device: str | None
-    ) -> Any:
-        @jax.custom_vjp
-        def pool(x: Any) -> Any:
-            return self._with_indices(x, options, minimum, device)
+            def adjoint(shares: Any) -> Any:
+                return jax.vjp(sum_pool, jnp.zeros_like(x))[1](shares)[0]
 
-        def forward(x: Any) -> Any:
-            y, winners = pool(x)
-            return (y, winners), winners
-
-        def backward(winners: Any, dy: Any) -> Any:
-            return (self._extremum_backward(dy[0], winners, x.shape, options, device),)
+            return (mean_gradient(jnp.where, sum_pool, adjoint, x, y, dy),)
 
         pool.defvjp(forward, backward)
         return pool(x)
 
-    @staticmethod
-    def _with_indices(x: Any, options: Options, minimum: bool, device: str | None) -> Any:
-        size = _pooled(x, options)
-        shapes = _like(x, size), _like(x, size, dtype=_index_type())
-        pool = _NATIVE.extremum_pool_with_indices
-        work = partial(pool, options=options, minimum=minimum, device=device)
-        return _call(work, shapes, x)
+    def fractional_max_pool(
+        self, x: Any, samples: Any, options: FractionalOptions, indices: bool, device: str | None
+    ) -> tuple[Any, Any]:
+        space = list(x.shape[-len(options["kernel"]) :])
 
-    @staticmethod
-    def _extremum_backward(
-        dy: Any, winners: Any, shape: Any, options: Options, device: str | None
-    ) -> Any:
-        space = list(shape[-len(options["kernel"]) :])
+        def pool(x: Any, samples: Any = None, *, indices: bool) -> Any:
+            return _NATIVE.fractional_max_pool(x, samples, options, indices, device)
 
-        def work(dy: Any, winners: Any) -> Any:
-            found = _native.extremum_pool_backward(
-                dy, winners.astype("int32"), space, options, device
+        def gradient(dy: Any, winners: Any, samples: Any = None) -> Any:
+            return _native.fractional_max_pool_backward(
+                dy, winners, space, samples, options, device
             )
-            return converter(dy)(found)
 
-        return _call(work, _like(dy, space), dy, winners)
+        given = () if samples is None else (samples,)
+        return _indexed(pool, gradient, options["output"], indices, x, *given)
 
     def avg_pool(
         self, x: Any, options: Options, counts: bool, divisor: int | None, device: str | None

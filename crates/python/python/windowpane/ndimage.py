@@ -247,7 +247,7 @@ def _pooled(
         options = window(len(group), extents, extents if strides else 1, pads, ceil=ceil)
 
         def pool(planes: Any, options: Options) -> Any:
-            return engine_of(planes).extremum_pool(planes, options, minimum, device)
+            return engine_of(planes).extremum_pool(planes, options, minimum, False, device)[0]
 
         x = _planes(x, library, group, options, pool)
     return x

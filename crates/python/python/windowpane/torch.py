@@ -26,12 +26,15 @@ from torch import nn
 
 from windowpane import _native
 from windowpane import functional as F
-from windowpane._arrays import Options, output_size
-from windowpane._engines import ENGINES
+from windowpane._arrays import FractionalOptions, Options, output_size
+from windowpane._engines import ENGINES, mean_gradient
 from windowpane._integers import NATIVE, always_fits, check_sum, narrowed
 
 # A window as the arguments of an operator, and the device that computes with what is in the memory of the CPU.
 _WINDOW = "SymInt[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil, bool adaptive"
+
+# The windows of a fractional max pooling.
+_PLACES = "int[] kernel, SymInt[] output, SymInt seed"
 
 
 def _arguments(options: Options) -> tuple[Any, ...]:
@@ -66,6 +69,16 @@ def _size(x: Any, window: Any) -> list[Any]:
 def _take(result: Any) -> Any:
     """A result as a tensor. As a capsule it needs no negotiation about streams: they are ordered already."""
     return torch.from_dlpack(result.__dlpack__())
+
+
+def _take_both(y: Any, winners: Any) -> tuple[Any, Any]:
+    """Values and positions as tensors. Positions from the memory of the CPU have 64 bits, of which kernels use 32."""
+    return _take(y), _take(winners).to(torch.int32)
+
+
+def _with_indices(y: Any) -> tuple[Any, Any]:
+    """A result without its elements, and its positions."""
+    return y, torch.empty_like(y, dtype=torch.int32)
 
 
 def _lead(x: Any, rank: int) -> list[Any]:
@@ -149,26 +162,75 @@ def _extremum_pool_fake(x: Any, minimum: bool, *rest: Any) -> Any:
 def _extremum_pool_with_indices(x: Any, minimum: bool, *rest: Any) -> Any:
     *window, device = rest
     x = x.detach()
-    y, winners = _native.extremum_pool(_ordered(x), _options(*window), minimum, True, device)
-    # Those from the memory of the CPU have 64 bits, of which kernels use 32.
-    return _take(y).to(x.dtype), _take(winners).to(torch.int32)
+    found = _native.extremum_pool(_ordered(x), _options(*window), minimum, True, device)
+    y, winners = _take_both(*found)
+    return y.to(x.dtype), winners
 
 
 def _extremum_pool_with_indices_fake(x: Any, minimum: bool, *rest: Any) -> Any:
-    y = _extremum_pool_fake(x, minimum, *rest)
-    return y, torch.empty_like(y, dtype=torch.int32)
+    return _with_indices(_extremum_pool_fake(x, minimum, *rest))
 
 
-def _extremum_pool_backward(dy: Any, winners: Any, size: Any, *rest: Any) -> Any:
+def _extremum_pool_backward(dy: Any, winners: Any, size: Any, drawn: bool, *rest: Any) -> Any:
     *window, device = rest
     dx = _native.extremum_pool_backward(
-        dy.detach(), winners, list(size), _options(*window), device
+        dy.detach(), winners, list(size), _options(*window), drawn, device
     )
     return _take(dx)
 
 
 def _extremum_pool_backward_fake(dy: Any, winners: Any, size: Any, *rest: Any) -> Any:
     return _made(_lead(dy, len(size)) + list(size), len(size), dy, winners)
+
+
+def _stochastic_pool(x: Any, seed: int, *rest: Any) -> Any:
+    *window, device = rest
+    return _take_both(
+        *_native.stochastic_pool(x.detach(), seed, _options(*window), True, device)
+    )
+
+
+def _stochastic_pool_fake(x: Any, seed: int, *rest: Any) -> Any:
+    return _with_indices(_pooled_fake(x, rest[:-1]))
+
+
+def _stochastic_mean(x: Any, *rest: Any) -> Any:
+    *window, device = rest
+    return _take(_native.stochastic_mean(x.detach(), _options(*window), device))
+
+
+def _stochastic_mean_fake(x: Any, *rest: Any) -> Any:
+    return _pooled_fake(x, rest[:-1])
+
+
+def _fractional_options(kernel: Any, output: Any, seed: int) -> FractionalOptions:
+    return {"kernel": list(kernel), "output": list(output), "seed": seed}
+
+
+def _fractional_max_pool(x: Any, samples: Any, *rest: Any) -> Any:
+    *windows, device = rest
+    options = _fractional_options(*windows)
+    return _take_both(*_native.fractional_max_pool(x.detach(), samples, options, True, device))
+
+
+def _fractional_max_pool_fake(x: Any, samples: Any, kernel: Any, output: Any, *rest: Any) -> Any:
+    rank = len(output)
+    return _with_indices(_made(_lead(x, rank) + list(output), rank, x))
+
+
+def _fractional_max_pool_backward(
+    dy: Any, winners: Any, size: Any, samples: Any, *rest: Any
+) -> Any:
+    *windows, device = rest
+    options = _fractional_options(*windows)
+    return _take(
+        _native.fractional_max_pool_backward(
+            dy.detach(), winners, list(size), samples, options, device
+        )
+    )
+
+
+_fractional_max_pool_backward_fake = _extremum_pool_backward_fake
 
 
 def _avg_pool(x: Any, *rest: Any) -> Any:
@@ -276,7 +338,16 @@ _SCHEMAS = {
     "extremum_pool_with_indices": (
         f"(Tensor x, bool minimum, {_WINDOW}, str? device) -> (Tensor, Tensor)"
     ),
-    "extremum_pool_backward": f"(Tensor dy, Tensor indices, SymInt[] size, {_WINDOW}, {_END}",
+    "extremum_pool_backward": (
+        f"(Tensor dy, Tensor indices, SymInt[] size, bool drawn, {_WINDOW}, {_END}"
+    ),
+    # A seed that changes from step to step compiles nothing anew.
+    "stochastic_pool": f"(Tensor x, SymInt seed, {_WINDOW}, str? device) -> (Tensor, Tensor)",
+    "stochastic_mean": f"(Tensor x, {_WINDOW}, {_END}",
+    "fractional_max_pool": f"(Tensor x, Tensor? samples, {_PLACES}, str? device) -> (Tensor, Tensor)",
+    "fractional_max_pool_backward": (
+        f"(Tensor dy, Tensor indices, SymInt[] size, Tensor? samples, {_PLACES}, {_END}"
+    ),
     "avg_pool": f"(Tensor x, {_WINDOW}, bool counts, int? divisor, {_END}",
     "avg_pool_backward": f"(Tensor dy, SymInt[] size, {_WINDOW}, bool counts, int? divisor, {_END}",
     "lp_pool": f"(Tensor x, float p, {_WINDOW}, {_END}",
@@ -370,10 +441,10 @@ def _extremum_pool_gradient(context: Any, dy: Any) -> Any:
     (x,) = context.saved_tensors
     _, winners = _OPS.extremum_pool_with_indices(x, context.minimum, *context.rest)
     size = x.shape[-len(context.rest[0]) :]
-    return (_OPS.extremum_pool_backward(dy, winners, size, *context.rest),)
+    return (_OPS.extremum_pool_backward(dy, winners, size, False, *context.rest),)
 
 
-def _save_extremum_pool_with_indices(context: Any, inputs: Any, output: Any) -> None:
+def _save_indices(context: Any, inputs: Any, output: Any) -> None:
     x, _, *context.rest = inputs
     context.size = x.shape[-len(context.rest[0]) :]
     context.save_for_backward(output[1])
@@ -381,16 +452,52 @@ def _save_extremum_pool_with_indices(context: Any, inputs: Any, output: Any) -> 
 
 def _extremum_pool_with_indices_gradient(context: Any, dy: Any, _: Any) -> Any:
     (winners,) = context.saved_tensors
-    return (_OPS.extremum_pool_backward(dy, winners, context.size, *context.rest),)
+    return (_OPS.extremum_pool_backward(dy, winners, context.size, False, *context.rest),)
 
 
-def _save_extremum_pool_backward(context: Any, inputs: Any, output: Any) -> None:
+def _stochastic_pool_gradient(context: Any, dy: Any, _: Any) -> Any:
+    (drawn,) = context.saved_tensors
+    return (_OPS.extremum_pool_backward(dy, drawn, context.size, True, *context.rest),)
+
+
+def _save_stochastic_mean(context: Any, inputs: Any, output: Any) -> None:
+    x, *context.rest = inputs
+    context.save_for_backward(x, output)
+
+
+def _stochastic_mean_gradient(context: Any, dy: Any) -> Any:
+    x, y = context.saved_tensors
+    *window, device = context.rest
+    size, sums = x.shape[-len(window[0]) :], (*window, True, 1, device)
+
+    def sum_pool(weights: Any) -> Any:
+        return _OPS.avg_pool(weights, *sums)
+
+    def adjoint(shares: Any) -> Any:
+        return _OPS.avg_pool_backward(shares, size, *sums)
+
+    return (mean_gradient(torch.where, sum_pool, adjoint, x, y, dy),)
+
+
+def _save_fractional_max_pool(context: Any, inputs: Any, output: Any) -> None:
+    x, samples, *context.rest = inputs
+    context.size = x.shape[-len(context.rest[0]) :]
+    context.save_for_backward(samples, output[1])
+
+
+def _fractional_max_pool_gradient(context: Any, dy: Any, _: Any) -> Any:
+    samples, winners = context.saved_tensors
+    size = context.size
+    return (_OPS.fractional_max_pool_backward(dy, winners, size, samples, *context.rest),)
+
+
+def _save_moved(context: Any, inputs: Any, output: Any) -> None:
     context.save_for_backward(inputs[1])
     context.rank = len(inputs[2])
 
 
-def _extremum_pool_backward_gradient(context: Any, ddx: Any) -> Any:
-    # Each gradient came from the position of its extremum; a window without elements has none.
+def _moved_gradient(context: Any, ddx: Any) -> Any:
+    # Each gradient was moved to the position of its extremum; a window without elements has none.
     (winners,) = context.saved_tensors
     flat = winners.flatten(-context.rank)
     taken = ddx.flatten(-context.rank).gather(-1, flat.clamp(min=0).long())
@@ -491,12 +598,14 @@ def _conv_weight_gradient(context: Any, ddw: Any) -> Any:
 _gradient("extremum_pool", _save_extremum_pool, _extremum_pool_gradient)
 _gradient(
     "extremum_pool_with_indices",
-    _save_extremum_pool_with_indices,
+    _save_indices,
     _extremum_pool_with_indices_gradient,
 )
-_gradient(
-    "extremum_pool_backward", _save_extremum_pool_backward, _extremum_pool_backward_gradient
-)
+_gradient("extremum_pool_backward", _save_moved, _moved_gradient)
+_gradient("stochastic_pool", _save_indices, _stochastic_pool_gradient)
+_gradient("stochastic_mean", _save_stochastic_mean, _stochastic_mean_gradient)
+_gradient("fractional_max_pool", _save_fractional_max_pool, _fractional_max_pool_gradient)
+_gradient("fractional_max_pool_backward", _save_moved, _moved_gradient)
 _gradient("avg_pool", _save_avg_pool, _avg_pool_gradient)
 _gradient("avg_pool_backward", _save_avg_pool_backward, _avg_pool_backward_gradient)
 _gradient("lp_pool", _save_lp_pool, _lp_pool_gradient)
@@ -515,22 +624,37 @@ def _autocast(*tensors: Any) -> tuple[Any, ...]:
     return tuple(None if tensor is None else tensor.to(dtype) for tensor in tensors)
 
 
+def _wide(found: Any, indices: bool) -> tuple[Any, Any]:
+    """Values and, if they were asked for, positions in PyTorch's type for them."""
+    y, winners = found
+    return y, winners.to(torch.int64) if indices else None
+
+
 class _Engine:
     """The operators on tensors."""
 
     def extremum_pool(
-        self, x: Any, options: Options, minimum: bool, device: str | None
-    ) -> Any:
+        self, x: Any, options: Options, minimum: bool, indices: bool, device: str | None
+    ) -> tuple[Any, Any]:
+        arguments = (x, minimum, *_arguments(options), device)
         # The gradient needs the indices, which are cheaper now than later.
-        if torch.is_grad_enabled() and x.requires_grad:
-            return _OPS.extremum_pool_with_indices(x, minimum, *_arguments(options), device)[0]
-        return _OPS.extremum_pool(x, minimum, *_arguments(options), device)
+        if indices or (torch.is_grad_enabled() and x.requires_grad):
+            return _wide(_OPS.extremum_pool_with_indices(*arguments), indices)
+        return _OPS.extremum_pool(*arguments), None
 
-    def extremum_pool_with_indices(
-        self, x: Any, options: Options, minimum: bool, device: str | None
-    ) -> Any:
-        y, winners = _OPS.extremum_pool_with_indices(x, minimum, *_arguments(options), device)
-        return y, winners.to(torch.int64)
+    def stochastic_pool(
+        self, x: Any, options: Options, seed: int, indices: bool, device: str | None
+    ) -> tuple[Any, Any]:
+        return _wide(_OPS.stochastic_pool(x, seed, *_arguments(options), device), indices)
+
+    def stochastic_mean(self, x: Any, options: Options, device: str | None) -> Any:
+        return _OPS.stochastic_mean(x, *_arguments(options), device)
+
+    def fractional_max_pool(
+        self, x: Any, samples: Any, options: FractionalOptions, indices: bool, device: str | None
+    ) -> tuple[Any, Any]:
+        windows = options["kernel"], options["output"], options["seed"]
+        return _wide(_OPS.fractional_max_pool(x, samples, *windows, device), indices)
 
     def avg_pool(
         self, x: Any, options: Options, counts: bool, divisor: int | None, device: str | None
@@ -586,6 +710,21 @@ class _MaxPool:
             ceil_mode=m.ceil_mode,
             return_indices=m.return_indices,
         )
+
+
+class _FractionalMaxPool:
+    _function: Callable[..., Any]
+
+    def forward(self, input: Any) -> Any:
+        m: Any = self
+        samples, rank = m._random_samples, len(m.kernel_size)
+        if samples is None:
+            # As PyTorch draws them: a seed of its generator gives the same windows.
+            batch = 1 if input.dim() == rank + 1 else input.shape[0]
+            shape = (batch, input.shape[-rank - 1], rank)
+            samples = torch.rand(shape, dtype=input.dtype, device=input.device)
+        sizes = m.kernel_size, m.output_size, m.output_ratio
+        return self._function(input, *sizes, m.return_indices, samples)
 
 
 class _AvgPool:
@@ -681,6 +820,18 @@ class MaxPool3d(_MaxPool, nn.MaxPool3d):
     """`torch.nn.MaxPool3d`."""
 
     _function = staticmethod(F.max_pool3d)
+
+
+class FractionalMaxPool2d(_FractionalMaxPool, nn.FractionalMaxPool2d):
+    """`torch.nn.FractionalMaxPool2d`."""
+
+    _function = staticmethod(F.fractional_max_pool2d)
+
+
+class FractionalMaxPool3d(_FractionalMaxPool, nn.FractionalMaxPool3d):
+    """`torch.nn.FractionalMaxPool3d`."""
+
+    _function = staticmethod(F.fractional_max_pool3d)
 
 
 class AvgPool1d(_AvgPool, nn.AvgPool1d):
@@ -825,6 +976,8 @@ _UNORDERED = (
     nn.AdaptiveAvgPool3d,
     nn.AdaptiveMaxPool2d,
     nn.AvgPool3d,
+    nn.FractionalMaxPool2d,
+    nn.FractionalMaxPool3d,
     nn.MaxPool3d,
     nn.MaxUnpool1d,
     nn.MaxUnpool2d,
@@ -1018,6 +1171,8 @@ __all__ = [
     "ConvTranspose1d",
     "ConvTranspose2d",
     "ConvTranspose3d",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
