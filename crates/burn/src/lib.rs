@@ -40,4 +40,4 @@ mod run;
 
 pub use counters::{Count, Counters, counters};
 pub use install::{TooLate, install};
-pub use windowpane::{Extents, Padding, Rounding, Same, Window};
+pub use windowpane::{Extents, Padding, Rank, Rounding, Same, Window};

@@ -3,8 +3,12 @@
 use burn::backend::autodiff::checkpoint::strategy::{BalancedCheckpointing, NoCheckpointing};
 use burn::tensor::{Int, Tensor};
 use burn_backend::TensorMetadata;
-use windowpane::{Extents, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, SumPool, Window};
+use windowpane::{
+    Extents, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, ModePool, Rank, RankPool,
+    StochasticPool, SumPool, Window,
+};
 
+use super::fractional::Fractional;
 use super::gradient::{self, Pool};
 use super::primitive::{Floats, Strategy, integers_of, into_integers};
 use super::queue::{Operator, Queued, queue};
@@ -83,16 +87,153 @@ pub fn min_pool_with_indices<const D: usize>(
 /// # Panics
 /// If the window does not fit the input, and if the device cannot compute it.
 pub fn median_pool<const D: usize>(input: Tensor<D>, window: Window) -> Tensor<D> {
-    let operator = Operator::Median(MedianPool::with_window(window));
-    let median = |x: Queued| {
-        let shape = x.shape();
-        queue(operator, &shape, vec![x]).0
-    };
-    match Floats::of(input) {
-        Floats::Plain(x) => Floats::Plain(median(x)),
-        Floats::Tracked(x, strategy) => Floats::detached(median(x.into_primitive()), strategy),
-    }
-    .into_tensor()
+    detached(Operator::Median(MedianPool::with_window(window)), input)
+}
+
+/// Rank pooling: the k-th smallest number of each window, counted from 0, or a [fraction](Rank::Fraction) of the sorted
+/// window, such as a percentile.
+///
+/// A window at the border ranks only its numbers inside the input, and gives the largest if it has too few. It has no
+/// gradient: the result is detached from the graph. The input is `[batch_size, channels]`, then one to three axes. The
+/// module is [`RankPool2d`](super::RankPool2d).
+///
+/// ```
+/// use burn::tensor::{Device, DeviceKind, Tensor};
+/// use windowpane_burn::{Rank, Window, nn};
+///
+/// let device = Device::wgpu(DeviceKind::DefaultDevice);
+/// let x = Tensor::<3>::from_data([[[5.0, 1.0, 4.0, 2.0, 3.0, 9.0]]], &device);
+/// let second = nn::rank_pool(x.clone(), 1, Window::new(3).stride(3));
+/// assert_eq!(second.into_data().try_to_vec::<f32>()?, [4.0, 3.0]);
+/// let quartile = nn::rank_pool(x, Rank::Fraction { part: 3, whole: 4 }, Window::new(6));
+/// assert_eq!(quartile.into_data().try_to_vec::<f32>()?, [5.0]);
+/// # Ok::<(), burn::tensor::DataError>(())
+/// ```
+///
+/// # Panics
+/// If the window does not fit the input, if a fraction is not from 0 to 1, and if the device cannot compute it.
+pub fn rank_pool<const D: usize>(
+    input: Tensor<D>,
+    rank: impl Into<Rank>,
+    window: Window,
+) -> Tensor<D> {
+    detached(Operator::Rank(RankPool::with_window(rank, window)), input)
+}
+
+/// Mode pooling: the most frequent number of each window, the smallest one if several are equally frequent.
+///
+/// It makes images of labels smaller. It has no gradient: the result is detached from the graph. The input is
+/// `[batch_size, channels]`, then one to three axes. The module is [`ModePool2d`](super::ModePool2d).
+///
+/// ```
+/// use burn::tensor::{Device, DeviceKind, Tensor};
+/// use windowpane_burn::{Window, nn};
+///
+/// let device = Device::wgpu(DeviceKind::DefaultDevice);
+/// let labels = Tensor::<3>::from_data([[[7.0, 3.0, 7.0, 9.0, 1.0, 3.0]]], &device);
+/// let y = nn::mode_pool(labels, Window::new(3).stride(3));
+/// assert_eq!(y.into_data().try_to_vec::<f32>()?, [7.0, 1.0]);
+/// # Ok::<(), burn::tensor::DataError>(())
+/// ```
+///
+/// # Panics
+/// If the window does not fit the input, and if the device cannot compute it.
+pub fn mode_pool<const D: usize>(input: Tensor<D>, window: Window) -> Tensor<D> {
+    detached(Operator::Mode(ModePool::with_window(window)), input)
+}
+
+/// Stochastic pooling: one number of each window, drawn with a probability proportional to it.
+///
+/// It is for numbers that are not negative, such as the outputs of ReLU: a negative number counts as 0, and is drawn only
+/// if it is the first of a window without a positive number. The same seed draws the same numbers on every device, so use
+/// another one for each step of training. At inference use [`stochastic_mean`]. The input is `[batch_size, channels]`,
+/// then one to three axes. The module is [`StochasticPool2d`](super::StochasticPool2d), which does both.
+///
+/// ```
+/// use burn::tensor::{Device, DeviceKind, Tensor};
+/// use windowpane_burn::{Window, nn};
+///
+/// let device = Device::wgpu(DeviceKind::DefaultDevice);
+/// let x = Tensor::<3>::from_data([[[0.0, 6.0, 1.0, 3.0]]], &device);
+/// let window = Window::new(2).stride(2);
+/// let drawn = nn::stochastic_pool(x.clone(), 7, window).into_data().try_to_vec::<f32>()?;
+/// assert!(drawn[0] == 6.0 && (drawn[1] == 1.0 || drawn[1] == 3.0));
+/// let mean = nn::stochastic_mean(x, window).into_data().try_to_vec::<f32>()?;
+/// assert_eq!(mean, [6.0, 2.5]);
+/// # Ok::<(), burn::tensor::DataError>(())
+/// ```
+///
+/// # Panics
+/// If the window does not fit the input, and if the device cannot compute it.
+pub fn stochastic_pool<const D: usize>(input: Tensor<D>, seed: u32, window: Window) -> Tensor<D> {
+    pool(Pool::drawn(StochasticPool::with_window(window).seed(seed)), input).0.into_tensor()
+}
+
+/// As [`stochastic_pool`], and the position of each drawn number in its plane, in row-major order, as an `i32`.
+///
+/// A window without any number, which padding can create, has the index −1.
+///
+/// # Panics
+/// As [`stochastic_pool`].
+pub fn stochastic_pool_with_indices<const D: usize>(
+    input: Tensor<D>,
+    seed: u32,
+    window: Window,
+) -> (Tensor<D>, Tensor<D, Int>) {
+    pool_with_indices(Pool::drawn(StochasticPool::with_window(window).seed(seed)), input)
+}
+
+/// The mean of what [`stochastic_pool`] draws, `Σx²/Σx` over the positive numbers of each window: for inference.
+///
+/// # Panics
+/// As [`stochastic_pool`].
+pub fn stochastic_mean<const D: usize>(input: Tensor<D>, window: Window) -> Tensor<D> {
+    pool(Pool::mean_drawn(window), input).0.into_tensor()
+}
+
+/// Fractional max pooling: the maxima of windows at pseudo-random positions, so that the output may have any size that
+/// is smaller than the input.
+///
+/// The first window is at the start of the input and the last one at its end, and the distances of neighbouring windows
+/// differ by at most one. Each channel of each sample has other positions. They follow from the seed, on every device in
+/// the same way. The input is `[batch_size, channels]`, then one to three axes. The module is
+/// [`FractionalMaxPool2d`](super::FractionalMaxPool2d).
+///
+/// ```
+/// use burn::tensor::{Device, DeviceKind, Tensor};
+/// use windowpane_burn::nn;
+///
+/// let device = Device::wgpu(DeviceKind::DefaultDevice);
+/// let x = Tensor::<3>::from_data([[[5.0, 1.0, 2.0, 3.0, 4.0]]], &device);
+/// let y = nn::fractional_max_pool(x, 2, 3, 7).into_data().try_to_vec::<f32>()?;
+/// assert_eq!((y.len(), y[0], y[2]), (3, 5.0, 4.0));
+/// # Ok::<(), burn::tensor::DataError>(())
+/// ```
+///
+/// # Panics
+/// If an axis has no room for `output_size` windows with different starts, and if the device cannot compute it.
+pub fn fractional_max_pool<const D: usize>(
+    input: Tensor<D>,
+    kernel_size: impl Into<Extents>,
+    output_size: impl Into<Extents>,
+    seed: u32,
+) -> Tensor<D> {
+    let pooling = Fractional { kernel: kernel_size.into(), output: output_size.into(), seed };
+    pool(Pool::fractional(pooling), input).0.into_tensor()
+}
+
+/// As [`fractional_max_pool`], and the position of each maximum in its plane, in row-major order, as an `i32`.
+///
+/// # Panics
+/// As [`fractional_max_pool`].
+pub fn fractional_max_pool_with_indices<const D: usize>(
+    input: Tensor<D>,
+    kernel_size: impl Into<Extents>,
+    output_size: impl Into<Extents>,
+    seed: u32,
+) -> (Tensor<D>, Tensor<D, Int>) {
+    let pooling = Fractional { kernel: kernel_size.into(), output: output_size.into(), seed };
+    pool_with_indices(Pool::fractional(pooling), input)
 }
 
 /// Adaptive max pooling: the maximum of each of `output_size` windows, which cover the input and may overlap.
@@ -164,6 +305,19 @@ pub fn max_unpool<const D: usize>(
             };
             Floats::Tracked(x, strategy)
         }
+    }
+    .into_tensor()
+}
+
+/// Computes an operator that has no gradient.
+fn detached<const D: usize>(operator: Operator, input: Tensor<D>) -> Tensor<D> {
+    let compute = |x: Queued| {
+        let shape = x.shape();
+        queue(operator, &shape, vec![x]).0
+    };
+    match Floats::of(input) {
+        Floats::Plain(x) => Floats::Plain(compute(x)),
+        Floats::Tracked(x, strategy) => Floats::detached(compute(x.into_primitive()), strategy),
     }
     .into_tensor()
 }

@@ -6,6 +6,10 @@
 //! | [`SumPool1d`], [`SumPool2d`], [`SumPool3d`] | [`sum_pool`] | sums | yes |
 //! | [`MinPool1d`], [`MinPool2d`], [`MinPool3d`] | [`min_pool`] | minima | yes |
 //! | [`MedianPool1d`], [`MedianPool2d`], [`MedianPool3d`] | [`median_pool`] | medians | no |
+//! | [`RankPool1d`], [`RankPool2d`], [`RankPool3d`] | [`rank_pool`] | k-th smallest numbers | no |
+//! | [`ModePool1d`], [`ModePool2d`], [`ModePool3d`] | [`mode_pool`] | most frequent numbers | no |
+//! | [`StochasticPool1d`], [`StochasticPool2d`], [`StochasticPool3d`] | [`stochastic_pool`], [`stochastic_mean`] | numbers drawn at random, or their means | yes |
+//! | [`FractionalMaxPool1d`], [`FractionalMaxPool2d`], [`FractionalMaxPool3d`] | [`fractional_max_pool`] | maxima of windows at random positions | yes |
 //! | [`AdaptiveMaxPool1d`], [`AdaptiveMaxPool2d`], [`AdaptiveMaxPool3d`] | [`adaptive_max_pool`] | maxima | yes |
 //! | [`MaxUnpool1d`], [`MaxUnpool2d`], [`MaxUnpool3d`] | [`max_unpool`] | maxima at their positions, and zeros | yes |
 //!
@@ -35,9 +39,9 @@
 //! assert_eq!(numbers(dx), [1.0, 0.0, 0.0, 0.0, 0.0, 2.0]);
 //! ```
 //!
-//! windowpane computes everything, forward and backward, in the memory that Burn owns and in Burn's queue. Nothing is
-//! put together from Burn's own operators. Only a slice, or a tensor that is neither channels first nor channels last,
-//! is copied before. Elements are f64, f32, f16 or bf16, if the device has the type.
+//! windowpane computes everything, forward and backward, in the memory that Burn owns and in Burn's queue; only the
+//! gradient of [`stochastic_mean`] also uses operators of Burn. Only a slice, or a tensor that is neither channels first
+//! nor channels last, is copied before. Elements are f64, f32, f16 or bf16, if the device has the type.
 //!
 //! The operators run on Burn's CubeCL devices. A tensor on another device, and a problem that windowpane cannot compute
 //! on a device, is a panic with the reason, as for Burn's own operators.
@@ -49,27 +53,39 @@
 //!   gives +∞ for minima, −∞ for maxima, and 0 otherwise.
 //! - The norm is `(Σ|x|^p)^(1/p)` for a finite `p` of at least 1. No intermediate value overflows or vanishes, and
 //!   sums of f16 and bf16 are added in f32. Burn's own `LpPool1d` and `LpPool2d` have no padding and no dilation.
-//! - Of two middle numbers the median is the larger one. Its result is detached from the graph.
+//! - Of two middle numbers the median is the larger one. Medians, ranks and modes are detached from the graph.
+//! - Modules with random numbers draw new ones in each call in training. As for Burn's `Dropout`, a module is in training
+//!   if the device has gradients and the module is not frozen. The numbers follow from the module's seed and the count of
+//!   such calls, on every device in the same way.
 //! - Gradients have the same bits in each run.
 
+mod fractional;
 mod functions;
 mod gradient;
 mod modules;
 mod primitive;
 mod queue;
+mod seed;
 
 pub use functions::{
-    adaptive_max_pool, adaptive_max_pool_with_indices, lp_pool, max_unpool, median_pool, min_pool,
-    min_pool_with_indices, sum_pool,
+    adaptive_max_pool, adaptive_max_pool_with_indices, fractional_max_pool,
+    fractional_max_pool_with_indices, lp_pool, max_unpool, median_pool, min_pool,
+    min_pool_with_indices, mode_pool, rank_pool, stochastic_mean, stochastic_pool,
+    stochastic_pool_with_indices, sum_pool,
 };
 pub use modules::{
     AdaptiveMaxPool1d, AdaptiveMaxPool1dConfig, AdaptiveMaxPool2d, AdaptiveMaxPool2dConfig,
-    AdaptiveMaxPool3d, AdaptiveMaxPool3dConfig, LpPool1d, LpPool1dConfig, LpPool2d, LpPool2dConfig,
-    LpPool3d, LpPool3dConfig, MaxUnpool1d, MaxUnpool1dConfig, MaxUnpool2d, MaxUnpool2dConfig,
-    MaxUnpool3d, MaxUnpool3dConfig, MedianPool1d, MedianPool1dConfig, MedianPool2d,
-    MedianPool2dConfig, MedianPool3d, MedianPool3dConfig, MinPool1d, MinPool1dConfig, MinPool2d,
-    MinPool2dConfig, MinPool3d, MinPool3dConfig, SumPool1d, SumPool1dConfig, SumPool2d,
-    SumPool2dConfig, SumPool3d, SumPool3dConfig,
+    AdaptiveMaxPool3d, AdaptiveMaxPool3dConfig, FractionalMaxPool1d, FractionalMaxPool1dConfig,
+    FractionalMaxPool2d, FractionalMaxPool2dConfig, FractionalMaxPool3d, FractionalMaxPool3dConfig,
+    LpPool1d, LpPool1dConfig, LpPool2d, LpPool2dConfig, LpPool3d, LpPool3dConfig, MaxUnpool1d,
+    MaxUnpool1dConfig, MaxUnpool2d, MaxUnpool2dConfig, MaxUnpool3d, MaxUnpool3dConfig,
+    MedianPool1d, MedianPool1dConfig, MedianPool2d, MedianPool2dConfig, MedianPool3d,
+    MedianPool3dConfig, MinPool1d, MinPool1dConfig, MinPool2d, MinPool2dConfig, MinPool3d,
+    MinPool3dConfig, ModePool1d, ModePool1dConfig, ModePool2d, ModePool2dConfig, ModePool3d,
+    ModePool3dConfig, OutputSize, RankPool1d, RankPool1dConfig, RankPool2d, RankPool2dConfig,
+    RankPool3d, RankPool3dConfig, StochasticPool1d, StochasticPool1dConfig, StochasticPool2d,
+    StochasticPool2dConfig, StochasticPool3d, StochasticPool3dConfig, SumPool1d, SumPool1dConfig,
+    SumPool2d, SumPool2dConfig, SumPool3d, SumPool3dConfig,
 };
 pub(crate) use queue::is_queued;
 

@@ -1,23 +1,49 @@
 //! The modules: options like those of Burn's own poolings, and a function that takes them.
 
 use burn::config::Config;
-use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
+use burn::module::{Content, DisplaySettings, Flag, Module, ModuleDisplay, Param};
 use burn::nn::{PaddingConfig1d, PaddingConfig2d, PaddingConfig3d};
 use burn::tensor::{Int, Tensor};
+use serde::{Deserialize, Serialize};
 use windowpane::{Extents, Padding, Rounding, Same, Window};
 
 use super::functions::{
-    adaptive_max_pool, adaptive_max_pool_with_indices, lp_pool, max_unpool, median_pool, min_pool,
-    min_pool_with_indices, sum_pool,
+    adaptive_max_pool, adaptive_max_pool_with_indices, fractional_max_pool,
+    fractional_max_pool_with_indices, lp_pool, max_unpool, median_pool, min_pool,
+    min_pool_with_indices, mode_pool, rank_pool, stochastic_mean, stochastic_pool, sum_pool,
 };
 use super::refuse;
+use super::seed::Seed;
 
-/// Declares a module whose windows are given, with further fields, and its configuration.
+/// Displays a module and its options on one line, as Burn displays its own; a module with random numbers also says if it
+/// is frozen.
+macro_rules! displayed {
+    ($name:ident: $($field:ident)* $(, $training:ident)?) => {
+        impl ModuleDisplay for $name {
+            fn custom_settings(&self) -> Option<DisplaySettings> {
+                DisplaySettings::new().with_new_line_after_attribute(false).optional()
+            }
+
+            fn custom_content(&self, content: Content) -> Option<Content> {
+                let content =
+                    content$(.add_debug_attribute(stringify!($field), &self.$field))*;
+                $(if !self.$training.is_enabled() {
+                    return content.add(stringify!($training), &self.$training).optional();
+                })?
+                content.optional()
+            }
+        }
+    };
+}
+
+/// Declares a module whose windows are given, with further fields, and its configuration. `[training, seed]` gives it
+/// random numbers.
 macro_rules! windowed {
     (
         $about:expr, $function:ident, $name:ident, $config:ident,
         $size:tt, $strides:ident, $padding:ident, $valid:tt, $ones:tt,
-        { $($(#[$of:meta])* $field:ident: $type:tt = $default:tt;)* }
+        { $($(#[$of:meta])* $field:ident: $type:tt $(= $default:tt)?;)* }
+        $([$training:ident, $seed:ident])?
     ) => {
         #[doc = concat!("The configuration of [`", stringify!($name), "`], which [`init`](Self::init) makes.")]
         #[derive(Config, Debug)]
@@ -34,7 +60,12 @@ macro_rules! windowed {
             /// The step between two positions of a window.
             #[config(default = $ones)]
             pub dilation: $size,
-            $($(#[$of])* #[config(default = $default)] pub $field: $type,)*
+            $($(#[$of])* $(#[config(default = $default)])? pub $field: $type,)*
+            $(
+                /// The seed of the random numbers. Without one the modules of a process get 0, 1, 2, … in the order in
+                /// which they are made.
+                pub $seed: Option<u32>,
+            )?
         }
 
         #[doc = $about]
@@ -53,6 +84,12 @@ macro_rules! windowed {
             /// The step between two positions of a window.
             pub dilation: $size,
             $($(#[$of])* pub $field: $type,)*
+            $(
+                /// Whether to draw on a device with gradients. Cleared by [`freeze`](Module::freeze).
+                pub $training: Param<Flag>,
+                #[module(skip)]
+                $seed: Seed,
+            )?
         }
 
         impl $config {
@@ -64,25 +101,15 @@ macro_rules! windowed {
                     padding: self.padding.clone(),
                     dilation: self.dilation,
                     $($field: self.$field,)*
+                    $(
+                        $training: Param::from_bool(true),
+                        $seed: Seed::new(self.$seed),
+                    )?
                 }
             }
         }
 
-        impl ModuleDisplay for $name {
-            fn custom_settings(&self) -> Option<DisplaySettings> {
-                DisplaySettings::new().with_new_line_after_attribute(false).optional()
-            }
-
-            fn custom_content(&self, content: Content) -> Option<Content> {
-                content
-                    .add_debug_attribute("kernel_size", &self.kernel_size)
-                    .add_debug_attribute("stride", &self.stride)
-                    .add_debug_attribute("padding", &self.padding)
-                    .add_debug_attribute("dilation", &self.dilation)
-                    $(.add_debug_attribute(stringify!($field), &self.$field))*
-                    .optional()
-            }
-        }
+        displayed!($name: kernel_size stride padding dilation $($field)* $($seed, $training)?);
 
         impl $name {
             fn given(&self) -> Window {
@@ -100,22 +127,24 @@ macro_rules! for_axes {
     (
         $about:literal, $function:ident,
         [$name1:ident $config1:ident] [$name2:ident $config2:ident] [$name3:ident $config3:ident],
-        $fields:tt
+        $fields:tt $($random:tt)?
     ) => {
         windowed! {
             concat!($about, " over sequences `[batch_size, channels, length]`."),
             $function, $name1, $config1,
-            usize, stride, PaddingConfig1d, "PaddingConfig1d::Valid", "1", $fields
+            usize, stride, PaddingConfig1d, "PaddingConfig1d::Valid", "1", $fields $($random)?
         }
         windowed! {
             concat!($about, " over images `[batch_size, channels, height, width]`."),
             $function, $name2, $config2,
-            [usize; 2], strides, PaddingConfig2d, "PaddingConfig2d::Valid", "[1, 1]", $fields
+            [usize; 2], strides, PaddingConfig2d, "PaddingConfig2d::Valid", "[1, 1]",
+            $fields $($random)?
         }
         windowed! {
             concat!($about, " over volumes `[batch_size, channels, depth, height, width]`."),
             $function, $name3, $config3,
-            [usize; 3], strides, PaddingConfig3d, "PaddingConfig3d::Valid", "[1, 1, 1]", $fields
+            [usize; 3], strides, PaddingConfig3d, "PaddingConfig3d::Valid", "[1, 1, 1]",
+            $fields $($random)?
         }
     };
 }
@@ -161,14 +190,47 @@ for_axes! {
 }
 
 for_axes! {
+    "Rank pooling, the k-th smallest number of each window, without gradient,", rank_pool,
+    [RankPool1d RankPool1dConfig] [RankPool2d RankPool2dConfig] [RankPool3d RankPool3dConfig],
+    {
+        /// Which number of the sorted window: 0 is the smallest.
+        rank: u32;
+        /// Whether a partial last window is kept.
+        ceil_mode: bool = "false";
+    }
+}
+
+for_axes! {
+    "Mode pooling, the most frequent number of each window, without gradient,", mode_pool,
+    [ModePool1d ModePool1dConfig] [ModePool2d ModePool2dConfig] [ModePool3d ModePool3dConfig],
+    {
+        /// Whether a partial last window is kept.
+        ceil_mode: bool = "false";
+    }
+}
+
+for_axes! {
+    "Stochastic pooling, in training a number of each window drawn at random, otherwise their mean,",
+    stochastic_pool,
+    [StochasticPool1d StochasticPool1dConfig]
+    [StochasticPool2d StochasticPool2dConfig]
+    [StochasticPool3d StochasticPool3dConfig],
+    {
+        /// Whether a partial last window is kept.
+        ceil_mode: bool = "false";
+    }
+    [training, seed]
+}
+
+for_axes! {
     "Max unpooling, the reverse of the max pooling with the same options,", max_unpool,
     [MaxUnpool1d MaxUnpool1dConfig] [MaxUnpool2d MaxUnpool2dConfig] [MaxUnpool3d MaxUnpool3dConfig],
     {}
 }
 
-/// The window and the forward pass of a pooling.
-macro_rules! forward {
-    ($name:ident, $rank:literal, $function:ident $(, $field:ident)*) => {
+/// The window of a pooling, which may keep a partial last one.
+macro_rules! window {
+    ($name:ident) => {
         impl $name {
             fn window(&self) -> Window {
                 self.given().rounding(match self.ceil_mode {
@@ -176,7 +238,16 @@ macro_rules! forward {
                     false => Rounding::Floor,
                 })
             }
+        }
+    };
+}
 
+/// The window and the forward pass of a pooling.
+macro_rules! forward {
+    ($name:ident, $rank:literal, $function:ident $(, $field:ident)*) => {
+        window!($name);
+
+        impl $name {
             /// Pools.
             ///
             /// # Panics
@@ -200,6 +271,38 @@ forward!(MinPool3d, 5, min_pool);
 forward!(MedianPool1d, 3, median_pool);
 forward!(MedianPool2d, 4, median_pool);
 forward!(MedianPool3d, 5, median_pool);
+forward!(RankPool1d, 3, rank_pool, rank);
+forward!(RankPool2d, 4, rank_pool, rank);
+forward!(RankPool3d, 5, rank_pool, rank);
+forward!(ModePool1d, 3, mode_pool);
+forward!(ModePool2d, 4, mode_pool);
+forward!(ModePool3d, 5, mode_pool);
+
+/// The forward pass of a stochastic pooling.
+macro_rules! stochastic {
+    ($($name:ident $rank:literal),*) => {
+        $(window!($name);
+
+        impl $name {
+            /// Draws a number of each window in training: on a device with gradients, unless the module is frozen, as
+            /// Burn's `Dropout` does. Otherwise gives the [mean](stochastic_mean) of what would be drawn.
+            ///
+            /// Every call in training draws anew. A module with the same seed draws the same numbers in the same calls;
+            /// Burn's `Device::seed` has no effect on them. A clone continues the sequence of its original.
+            ///
+            /// # Panics
+            /// As [`stochastic_pool`].
+            pub fn forward(&self, input: Tensor<$rank>) -> Tensor<$rank> {
+                match self.seed.next(&self.training, &input.device()) {
+                    Some(seed) => stochastic_pool(input, seed, self.window()),
+                    None => stochastic_mean(input, self.window()),
+                }
+            }
+        })*
+    };
+}
+
+stochastic!(StochasticPool1d 3, StochasticPool2d 4, StochasticPool3d 5);
 
 /// The methods of minima and of unpooling, which have indices.
 macro_rules! with_indices {
@@ -287,15 +390,7 @@ macro_rules! adaptive {
             }
         }
 
-        impl ModuleDisplay for $name {
-            fn custom_settings(&self) -> Option<DisplaySettings> {
-                DisplaySettings::new().with_new_line_after_attribute(false).optional()
-            }
-
-            fn custom_content(&self, content: Content) -> Option<Content> {
-                content.add_debug_attribute("output_size", &self.output_size).optional()
-            }
-        }
+        displayed!($name: output_size);
 
         impl $name {
             /// Pools.
@@ -337,6 +432,133 @@ adaptive!(
 adaptive!(
     AdaptiveMaxPool3d,
     AdaptiveMaxPool3dConfig,
+    [usize; 3],
+    5,
+    "volumes `[batch_size, channels, depth, height, width]`"
+);
+
+/// The size of a fractional pooling's output; `S` is `usize` for one axis, `[usize; 2]` or `[usize; 3]` for more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum OutputSize<S> {
+    /// This size.
+    Exact(S),
+    /// The input's size times this ratio, from 0 to 1, rounded down on every axis.
+    Ratio(f64),
+}
+
+impl<S: Copy + Into<Extents>> OutputSize<S> {
+    /// For an input with these axes.
+    fn of(&self, input: &[usize]) -> Extents {
+        match *self {
+            Self::Exact(size) => size.into(),
+            Self::Ratio(ratio) => {
+                let parts: Vec<_> =
+                    input.iter().map(|extent| (*extent as f64 * ratio) as usize).collect();
+                Extents::try_from(&*parts).unwrap_or_else(|error| refuse(error))
+            }
+        }
+    }
+}
+
+/// Declares a fractional max pooling.
+macro_rules! fractional {
+    ($name:ident, $config:ident, $size:tt, $rank:literal, $about:literal) => {
+        #[doc = concat!("The configuration of [`", stringify!($name), "`], which [`init`](Self::init) makes.")]
+        #[derive(Config, Debug)]
+        pub struct $config {
+            /// The size of a window.
+            pub kernel_size: $size,
+            /// The size of the output.
+            pub output_size: OutputSize<$size>,
+            /// The seed of the positions. Without one the modules of a process get 0, 1, 2, … in the order in which they
+            /// are made.
+            pub seed: Option<u32>,
+        }
+
+        #[doc = concat!("Fractional max pooling, maxima of windows at pseudo-random positions, over ", $about, ".")]
+        ///
+        #[doc = concat!("Made by [`", stringify!($config), "`]. See [`fractional_max_pool`].")]
+        #[derive(Module, Debug)]
+        #[module(custom_display)]
+        pub struct $name {
+            /// The size of a window.
+            pub kernel_size: $size,
+            /// The size of the output.
+            #[module(skip)]
+            pub output_size: OutputSize<$size>,
+            /// Whether to draw new positions on a device with gradients. Cleared by [`freeze`](Module::freeze).
+            pub training: Param<Flag>,
+            #[module(skip)]
+            seed: Seed,
+        }
+
+        impl $config {
+            #[doc = concat!("Makes the module [`", stringify!($name), "`].")]
+            pub fn init(&self) -> $name {
+                $name {
+                    kernel_size: self.kernel_size,
+                    output_size: self.output_size,
+                    training: Param::from_bool(true),
+                    seed: Seed::new(self.seed),
+                }
+            }
+        }
+
+        displayed!($name: kernel_size output_size seed, training);
+
+        impl $name {
+            /// Pools.
+            ///
+            /// In training every call draws new positions: on a device with gradients, unless the module is frozen, as
+            /// Burn's `Dropout` does. Otherwise the positions are those of the first call. A module with the same seed
+            /// draws the same positions in the same calls; Burn's `Device::seed` has no effect on them. A clone
+            /// continues the sequence of its original.
+            ///
+            /// # Panics
+            /// As [`fractional_max_pool`].
+            pub fn forward(&self, input: Tensor<$rank>) -> Tensor<$rank> {
+                let (output, seed) = self.drawn(&input);
+                fractional_max_pool(input, self.kernel_size, output, seed)
+            }
+
+            /// As [`forward`](Self::forward), and gives the position of each maximum in its plane.
+            ///
+            /// # Panics
+            /// As [`fractional_max_pool`].
+            pub fn forward_with_indices(
+                &self,
+                input: Tensor<$rank>,
+            ) -> (Tensor<$rank>, Tensor<$rank, Int>) {
+                let (output, seed) = self.drawn(&input);
+                fractional_max_pool_with_indices(input, self.kernel_size, output, seed)
+            }
+
+            /// The size of the output, and the seed of a call.
+            fn drawn(&self, input: &Tensor<$rank>) -> (Extents, u32) {
+                let seed = self.seed.next(&self.training, &input.device());
+                (self.output_size.of(&input.dims()[2..]), seed.unwrap_or(self.seed.first()))
+            }
+        }
+    };
+}
+
+fractional!(
+    FractionalMaxPool1d,
+    FractionalMaxPool1dConfig,
+    usize,
+    3,
+    "sequences `[batch_size, channels, length]`"
+);
+fractional!(
+    FractionalMaxPool2d,
+    FractionalMaxPool2dConfig,
+    [usize; 2],
+    4,
+    "images `[batch_size, channels, height, width]`"
+);
+fractional!(
+    FractionalMaxPool3d,
+    FractionalMaxPool3dConfig,
     [usize; 3],
     5,
     "volumes `[batch_size, channels, depth, height, width]`"

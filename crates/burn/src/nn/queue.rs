@@ -8,9 +8,11 @@ use burn_fusion::FusionTensor;
 use burn_fusion::stream::Operation;
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
 use windowpane::{
-    DType, Device, Layout, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, PoolPlan, SumPool,
+    DType, Device, Layout, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, ModePool, PoolPlan,
+    Pooling, RankPool, StochasticPool, SumPool, Tensor,
 };
 
+use super::fractional::{Fractional, FractionalPlan};
 use super::refuse;
 use crate::memory::{Made, Operand, Refusal, device, dims, layout_of, refusal, register, to_dtype};
 
@@ -41,7 +43,25 @@ pub(super) enum Operator {
     /// `dy`, indices → `dx`
     MinBackward(MinPool),
     /// `x` → `y`
+    Fractional(Fractional),
+    /// `x` → `y`, indices
+    FractionalIndexed(Fractional),
+    /// `dy`, indices → `dx`
+    FractionalBackward(Fractional),
+    /// `x` → `y`
+    Drawn(StochasticPool),
+    /// `x` → `y`, indices
+    DrawnIndexed(StochasticPool),
+    /// `dy`, indices → `dx`
+    DrawnBackward(StochasticPool),
+    /// `x` → `y`
+    MeanDrawn(StochasticPool),
+    /// `x` → `y`
     Median(MedianPool),
+    /// `x` → `y`
+    Rank(RankPool),
+    /// `x` → `y`
+    Mode(ModePool),
     /// `y`, indices → `x`
     Unpool(MaxUnpool),
     /// `dx`, indices → `dy`
@@ -62,7 +82,16 @@ impl Operator {
             Self::Min(_) => "windowpane::min_pool",
             Self::MinIndexed(_) => "windowpane::min_pool_with_indices",
             Self::MinBackward(_) => "windowpane::min_pool_backward",
+            Self::Fractional(_) => "windowpane::fractional_max_pool",
+            Self::FractionalIndexed(_) => "windowpane::fractional_max_pool_with_indices",
+            Self::FractionalBackward(_) => "windowpane::fractional_max_pool_backward",
+            Self::Drawn(_) => "windowpane::stochastic_pool",
+            Self::DrawnIndexed(_) => "windowpane::stochastic_pool_with_indices",
+            Self::DrawnBackward(_) => "windowpane::stochastic_pool_backward",
+            Self::MeanDrawn(_) => "windowpane::stochastic_mean",
             Self::Median(_) => "windowpane::median_pool",
+            Self::Rank(_) => "windowpane::rank_pool",
+            Self::Mode(_) => "windowpane::mode_pool",
             Self::Unpool(_) => "windowpane::max_unpool",
             Self::UnpoolBackward(_) => "windowpane::max_unpool_backward",
         }
@@ -76,8 +105,8 @@ impl Operator {
         dtype: DType,
         dims: &[usize],
         layout: Layout,
-    ) -> windowpane::Result<PoolPlan> {
-        match self {
+    ) -> windowpane::Result<Plan> {
+        let plan = match self {
             Self::Norm(pool) => pool.layout(layout).plan(device, dtype, dims),
             Self::NormBackward(pool) => pool.layout(layout).plan_backward(device, dtype, dims),
             Self::Sum(pool) => pool.layout(layout).plan(device, dtype, dims),
@@ -88,20 +117,36 @@ impl Operator {
             Self::Min(pool) => pool.layout(layout).plan(device, dtype, dims),
             Self::MinIndexed(pool) => pool.layout(layout).plan_with_indices(device, dtype, dims),
             Self::MinBackward(pool) => pool.layout(layout).plan_backward(device, dtype, dims),
+            Self::Fractional(pool)
+            | Self::FractionalIndexed(pool)
+            | Self::FractionalBackward(pool) => {
+                return pool
+                    .plan(device, dtype, dims, layout)
+                    .map(|plan| Plan::Fractional(plan.into()));
+            }
+            Self::Drawn(pool) => pool.layout(layout).plan(device, dtype, dims),
+            Self::DrawnIndexed(pool) => pool.layout(layout).plan_with_indices(device, dtype, dims),
+            Self::DrawnBackward(pool) => pool.layout(layout).plan_backward(device, dtype, dims),
+            Self::MeanDrawn(pool) => pool.layout(layout).plan_mean(device, dtype, dims),
             Self::Median(pool) => pool.layout(layout).plan(device, dtype, dims),
+            Self::Rank(pool) => pool.layout(layout).plan(device, dtype, dims),
+            Self::Mode(pool) => pool.layout(layout).plan(device, dtype, dims),
             Self::Unpool(pool) => pool.layout(layout).plan(device, dtype, dims),
             Self::UnpoolBackward(pool) => pool.layout(layout).plan_backward(device, dtype, dims),
-        }
+        };
+        plan.map(|plan| Plan::Window(plan.into()))
     }
 
     /// The shape of its result, in Burn's order of the axes.
-    fn result(self, plan: &PoolPlan) -> Shape {
+    fn result(self, plan: &Plan) -> Shape {
         let pooling = plan.pooling();
         let shape = match self {
             Self::NormBackward(_)
             | Self::SumBackward(_)
             | Self::MaxBackward(_)
             | Self::MinBackward(_)
+            | Self::FractionalBackward(_)
+            | Self::DrawnBackward(_)
             | Self::Unpool(_) => pooling.input(),
             _ => pooling.output(),
         };
@@ -109,7 +154,41 @@ impl Operator {
     }
 
     fn gives_indices(self) -> bool {
-        matches!(self, Self::MaxIndexed(_) | Self::MinIndexed(_))
+        matches!(
+            self,
+            Self::MaxIndexed(_)
+                | Self::MinIndexed(_)
+                | Self::FractionalIndexed(_)
+                | Self::DrawnIndexed(_)
+        )
+    }
+
+    /// Computes; gives the result, then indices if the operator gives them.
+    fn run(self, plan: &Plan, inputs: &[&Tensor]) -> windowpane::Result<Vec<Tensor>> {
+        match plan {
+            Plan::Window(plan) => {
+                let mut results = Vec::new();
+                plan.run(inputs, &mut results)?;
+                Ok(results)
+            }
+            Plan::Fractional(plan) => plan.run(inputs, self.gives_indices()),
+        }
+    }
+}
+
+/// How an operator will run.
+enum Plan {
+    Window(Box<PoolPlan>),
+    Fractional(Box<FractionalPlan>),
+}
+
+impl Plan {
+    /// The shapes of the problem.
+    fn pooling(&self) -> &Pooling {
+        match self {
+            Self::Window(plan) => plan.pooling(),
+            Self::Fractional(plan) => plan.pooling(),
+        }
     }
 }
 
@@ -198,8 +277,8 @@ impl Pending {
         let tensors = tensors?;
         let planned = dims(&self.planned, layout);
         let plan = self.operator.plan(&on, like.dtype(), &planned, layout).map_err(refusal)?;
-        let mut results = Vec::new();
-        plan.run(&tensors.iter().collect::<Vec<_>>(), &mut results).map_err(refusal)?;
+        let inputs: Vec<_> = tensors.iter().collect();
+        let results = self.operator.run(&plan, &inputs).map_err(refusal)?;
         let made = results.into_iter().zip(&self.outputs);
         let made = made.map(|(tensor, out)| Made { tensor, layout, out }).collect();
         register(handles, like, made)

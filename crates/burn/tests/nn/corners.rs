@@ -1,5 +1,6 @@
 //! Options, settings of Burn, and calls that are refused.
 
+use burn::config::Config;
 use burn::module::Module;
 use burn::nn::PaddingConfig2d;
 use burn::tensor::module::max_pool2d_with_indices;
@@ -25,6 +26,23 @@ fn modules_print_their_options_and_have_no_parameters() {
     );
     let adaptive = nn::AdaptiveMaxPool3dConfig::new([2, 3, 4]).init();
     assert_eq!(adaptive.to_string(), "AdaptiveMaxPool3d {output_size: [2, 3, 4]}");
+    let rank = nn::RankPool1dConfig::new(3, 1).init();
+    assert_eq!(
+        rank.to_string(),
+        "RankPool1d {kernel_size: 3, stride: 3, padding: Valid, dilation: 1, rank: 1, ceil_mode: false}"
+    );
+    let fractional = nn::FractionalMaxPool1dConfig::new(2, nn::OutputSize::Ratio(0.5));
+    let fractional = fractional.with_seed(Some(7)).init();
+    assert_eq!(
+        fractional.to_string(),
+        "FractionalMaxPool1d {kernel_size: 2, output_size: Ratio(0.5), seed: 7}"
+    );
+    assert_eq!(fractional.num_params(), 0);
+    let frozen = nn::StochasticPool1dConfig::new(2).with_seed(Some(7)).init().freeze();
+    assert_eq!(
+        frozen.to_string(),
+        "StochasticPool1d {kernel_size: 2, stride: 2, padding: Valid, dilation: 1, ceil_mode: false, seed: 7, training: disabled}"
+    );
 }
 
 #[test]
@@ -66,6 +84,9 @@ fn gradients_are_the_same_with_checkpointing() {
         let x = (leaf.clone() * 3.0).exp();
         let y = nn::lp_pool(x.clone(), 3.0, Window::new(3).stride(2));
         let y = y + nn::min_pool(x.clone(), Window::new(3).stride(2));
+        let y = y + nn::stochastic_pool(x.clone(), 5, Window::new(3).stride(2));
+        let y = y + nn::stochastic_mean(x.clone(), Window::new(3).stride(2));
+        let y = y + nn::fractional_max_pool(x.clone(), 3, 4, 5);
         let (most, indices) = nn::adaptive_max_pool_with_indices(x, 4);
         let y = y * most.clone() + nn::max_unpool(most, indices, 9).narrow(2, 0, 4);
         read(leaf.grad(&(y.clone() * y).sum().backward()).expect("the leaf is tracked"))
@@ -100,6 +121,32 @@ fn an_empty_batch_has_an_empty_result() {
     assert_eq!((read(y), read_integers(indices)), (vec![], vec![]));
 }
 
+/// A window that nothing can be drawn from has the mean 0, and no gradient.
+#[test]
+fn a_window_without_a_positive_number_has_the_mean_0() {
+    let device = device().autodiff();
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        if !device.supports_dtype(dtype) {
+            continue;
+        }
+        let x = Tensor::<3>::from_data([[[0.0, -1.0, 3.0, 0.0]]], &device).require_grad();
+        let y = nn::stochastic_mean(x.clone().cast(dtype), Window::new(2)).cast(DType::F32);
+        assert_eq!(read(y.clone()), [0.0, 3.0, 3.0], "{dtype:?}");
+        let dx = x.grad(&y.sum().backward()).expect("it is tracked");
+        assert_eq!(read(dx), [0.0, 0.0, 2.0, 0.0], "{dtype:?}");
+    }
+}
+
+#[test]
+fn configurations_can_be_saved() {
+    let config = nn::FractionalMaxPool2dConfig::new([2, 3], nn::OutputSize::Exact([5, 4]));
+    let config = config.with_seed(Some(9));
+    let read = nn::FractionalMaxPool2dConfig::load_binary(config.to_string().as_bytes());
+    let read = read.expect("it was saved");
+    assert_eq!((read.kernel_size, read.output_size), (config.kernel_size, config.output_size));
+    assert_eq!(read.seed, Some(9));
+}
+
 /// Indices outside the plane are ignored.
 #[test]
 fn an_index_that_is_no_position_writes_nothing() {
@@ -113,6 +160,12 @@ fn an_index_that_is_no_position_writes_nothing() {
 #[should_panic(expected = "windowpane_burn::nn: ")]
 fn a_window_that_does_not_fit_is_refused() {
     nn::sum_pool(Tensor::<3>::zeros([1, 1, 3], &device()), Window::new(4));
+}
+
+#[test]
+#[should_panic(expected = "windowpane_burn::nn: ")]
+fn an_output_without_room_is_refused() {
+    nn::fractional_max_pool(Tensor::<3>::zeros([1, 1, 3], &device()), 2, 3, 0);
 }
 
 #[test]

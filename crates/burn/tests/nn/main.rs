@@ -3,6 +3,7 @@
 mod corners;
 #[path = "../shared/draw.rs"]
 mod draw;
+mod drawn;
 mod random;
 
 use burn::tensor::{Int, Tensor};

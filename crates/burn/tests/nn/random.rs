@@ -3,7 +3,8 @@
 use burn::nn::{PaddingConfig1d, PaddingConfig2d, PaddingConfig3d};
 use burn::tensor::{Tensor, TensorData};
 use windowpane::{
-    Device as Host, Layout, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, SumPool,
+    Device as Host, Layout, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, ModePool, RankPool,
+    SumPool,
 };
 use windowpane_burn::{Rounding, Window, nn};
 
@@ -11,20 +12,20 @@ use crate::draw::{Draw, device};
 use crate::{read, read_integers};
 
 const CASES: u64 = 6;
-const LAYOUT: Layout = Layout::ChannelsFirst;
+pub(crate) const LAYOUT: Layout = Layout::ChannelsFirst;
 
-type Hosted = windowpane::Tensor;
+pub(crate) type Hosted = windowpane::Tensor;
 
-fn hosted<const D: usize>(numbers: &[f32], dims: [usize; D]) -> Hosted {
+pub(crate) fn hosted<const D: usize>(numbers: &[f32], dims: [usize; D]) -> Hosted {
     Hosted::from_slice(&Host::host(), numbers, dims).expect("as many numbers as the shape has")
 }
 
-fn numbers(tensor: &Hosted) -> Vec<f32> {
+pub(crate) fn numbers(tensor: &Hosted) -> Vec<f32> {
     tensor.to_vec().expect("these tensors are f32")
 }
 
 /// The two are the same, or within rounding if they are sums.
-fn compare(name: &str, found: &[f32], expected: &[f32], are_sums: bool) {
+pub(crate) fn compare(name: &str, found: &[f32], expected: &[f32], are_sums: bool) {
     assert_eq!(found.len(), expected.len(), "{name}");
     let most = expected.iter().filter(|value| value.is_finite());
     let most = most.fold(1.0f32, |most, value| most.max(value.abs()));
@@ -36,11 +37,11 @@ fn compare(name: &str, found: &[f32], expected: &[f32], are_sums: bool) {
 }
 
 /// Draws an input: the tensor, and the leaf that it is made from.
-type Input<'a, const D: usize> = &'a dyn Fn() -> [Tensor<D>; 2];
+pub(crate) type Input<'a, const D: usize> = &'a dyn Fn() -> [Tensor<D>; 2];
 
 /// Compares `forward`, and its gradient with respect to the leaf, with what `host` gives for `dy`: the output and the
 /// gradient with respect to the input.
-fn check<const D: usize>(
+pub(crate) fn check<const D: usize>(
     name: &str,
     input: Input<'_, D>,
     forward: impl FnOnce(Tensor<D>) -> Tensor<D>,
@@ -67,9 +68,33 @@ fn check<const D: usize>(
     compare(&format!("{name}, gradient"), &read(found), &read(wanted), true);
 }
 
+/// Compares `forward` with what `host` gives, and checks that no gradient reaches its input.
+fn check_detached<const D: usize>(
+    name: &str,
+    input: Input<'_, D>,
+    forward: impl FnOnce(Tensor<D>) -> Tensor<D>,
+    expected: &Hosted,
+) {
+    let [x, leaf] = input();
+    let found = forward(x.clone());
+    assert_eq!(found.dims().as_slice(), expected.dims(), "{name}");
+    compare(name, &read(found.clone()), &numbers(expected), false);
+    // The other factor is tracked, and gets the result as its gradient.
+    let found = found.sum().reshape([1; D]).expand(x.dims());
+    let gradients = (found.clone() * x).sum().backward();
+    let wanted = {
+        let [x, leaf] = input();
+        let gradients = (found.detach() * x).sum().backward();
+        read(leaf.grad(&gradients).expect("the leaf is tracked"))
+    };
+    let found = read(leaf.grad(&gradients).expect("the leaf is tracked"));
+    compare(&format!("{name}, detached"), &found, &wanted, false);
+}
+
 macro_rules! random {
     ($test:ident, $axes:literal, $rank:literal, $most:literal, $with_strides:ident, $of:expr, $pad:expr,
-     $lp:ident, $sum:ident, $min:ident, $median:ident, $adaptive:ident, $unpool:ident) => {
+     $lp:ident, $sum:ident, $min:ident, $median:ident, $rank_pool:ident, $mode:ident,
+     $adaptive:ident, $unpool:ident) => {
         #[test]
         fn $test() {
             for case in 0..CASES {
@@ -158,19 +183,33 @@ macro_rules! random {
                     .with_ceil_mode(ceil)
                     .init();
                 let y = host.forward(&x).expect(&name);
-                let [x_here, leaf] = input();
-                let found = module.forward(x_here.clone());
-                compare(&format!("median {name}"), &read(found.clone()), &numbers(&y), false);
-                // The other factor is tracked, and gets the median as its gradient.
-                let found = found.sum().reshape([1; $rank]).expand(shape);
-                let gradients = (found.clone() * x_here.clone()).sum().backward();
-                let wanted = {
-                    let [x, leaf] = input();
-                    let gradients = (found.detach() * x).sum().backward();
-                    read(leaf.grad(&gradients).expect("the leaf is tracked"))
-                };
-                let found = read(leaf.grad(&gradients).expect("the leaf is tracked"));
-                compare(&format!("median {name}, detached"), &found, &wanted, false);
+                check_detached(&format!("median {name}"), &input, |x| module.forward(x), &y);
+
+                let taps = kernel.iter().product::<usize>();
+                let nth = draw.between(0, taps) as u32;
+                let host = RankPool::with_window(nth, window).layout(LAYOUT);
+                let module = nn::$rank_pool::new($of(kernel), nth)
+                    .$with_strides($of(stride))
+                    .with_dilation($of(dilation))
+                    .with_padding($pad(before, after))
+                    .with_ceil_mode(ceil)
+                    .init();
+                let y = host.forward(&x).expect(&name);
+                check_detached(&format!("rank {nth} {name}"), &input, |x| module.forward(x), &y);
+
+                // So few numbers that windows have them more than once.
+                let labels = |x: Tensor<$rank>| (x * 2.0).round();
+                let host = ModePool::with_window(window).layout(LAYOUT);
+                let module = nn::$mode::new($of(kernel))
+                    .$with_strides($of(stride))
+                    .with_dilation($of(dilation))
+                    .with_padding($pad(before, after))
+                    .with_ceil_mode(ceil)
+                    .init();
+                let x_labels = hosted(&read(labels(input()[0].clone())), shape);
+                let y = host.forward(&x_labels).expect(&name);
+                let forward = |x| module.forward(labels(x));
+                check_detached(&format!("mode {name}"), &input, forward, &y);
 
                 let size: [usize; $axes] = core::array::from_fn(|_| draw.between(1, 6));
                 let host = MaxPool::adaptive(size).layout(LAYOUT);
@@ -209,6 +248,8 @@ random!(
     SumPool1dConfig,
     MinPool1dConfig,
     MedianPool1dConfig,
+    RankPool1dConfig,
+    ModePool1dConfig,
     AdaptiveMaxPool1dConfig,
     MaxUnpool1dConfig
 );
@@ -226,6 +267,8 @@ random!(
     SumPool2dConfig,
     MinPool2dConfig,
     MedianPool2dConfig,
+    RankPool2dConfig,
+    ModePool2dConfig,
     AdaptiveMaxPool2dConfig,
     MaxUnpool2dConfig
 );
@@ -241,6 +284,8 @@ random!(
     SumPool3dConfig,
     MinPool3dConfig,
     MedianPool3dConfig,
+    RankPool3dConfig,
+    ModePool3dConfig,
     AdaptiveMaxPool3dConfig,
     MaxUnpool3dConfig
 );

@@ -6,7 +6,7 @@ use burn::tensor::module::{
     max_pool1d, max_pool2d,
 };
 use burn::tensor::ops::{AvgPoolOptions, ConvOptions, ConvTransposeOptions, MaxPoolOptions};
-use burn::tensor::{Device, Gradients, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData};
 
 use crate::draw::{Draw, device};
 use crate::{Numbers, both, is_plain};
@@ -18,12 +18,18 @@ fn cases() -> u64 {
 }
 
 fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data().try_to_vec().expect("these tensors are f32")
+    tensor.cast(DType::F32).into_data().try_to_vec().expect("it was converted")
 }
 
 fn read_integers<const D: usize>(tensor: Tensor<D, Int>) -> Vec<f32> {
     let numbers = tensor.into_data().convert::<i32>().try_to_vec::<i32>().expect("converted");
     numbers.into_iter().map(|number| number as f32).collect()
+}
+
+/// An input of the given type, and the leaf in f32 that it is made from.
+fn input<const D: usize>(draw: &mut Draw, dtype: DType, shape: [usize; D]) -> [Tensor<D>; 2] {
+    let [x, leaf] = draw.input(shape);
+    [x.cast(dtype), leaf]
 }
 
 /// The name of a leaf's gradient, and how to read it.
@@ -40,7 +46,7 @@ fn outcome<const D: usize>(
     let weights = TensorData::new(draw.numbers(y.shape().num_elements()), y.dims());
     let weights = Tensor::<D>::from_data(weights, &device().autodiff());
     numbers.push((format!("{name} y"), read(y.clone())));
-    let gradients = (y * weights).sum().backward();
+    let gradients = (y.cast(DType::F32) * weights).sum().backward();
     for (leaf, gradient) in leaves {
         numbers.push((format!("{name} {leaf}"), gradient(&gradients)));
     }
@@ -50,8 +56,11 @@ fn outcome<const D: usize>(
 macro_rules! cases {
     ($name:ident, $axes:literal, $rank:literal, $most:literal, $conv:ident, $transposed:ident, $max:ident,
      $indexed:ident, $average:ident, $adaptive:expr) => {
-        fn $name() -> Numbers {
+        fn $name(dtype: DType) -> Numbers {
             let mut numbers = Numbers::new();
+            if !device().supports_dtype(dtype) {
+                return numbers;
+            }
             for case in 0..cases() {
                 let mut draw = Draw::new(10 * case + $axes);
                 let batch = draw.between(1, 3);
@@ -73,8 +82,8 @@ macro_rules! cases {
                 let mut taps = [filters; $rank];
                 taps[1] = channels / groups;
                 taps[2..].copy_from_slice(&kernel);
-                let [x, x_leaf] = draw.input(shape(channels));
-                let [w, w_leaf] = draw.input(taps);
+                let [x, x_leaf] = input(&mut draw, dtype, shape(channels));
+                let [w, w_leaf] = input(&mut draw, dtype, taps);
                 let b = draw.tensor([filters]);
                 let options = ConvOptions::new(stride, padding, dilation, groups);
                 let name = format!(
@@ -82,7 +91,7 @@ macro_rules! cases {
                      groups {groups}",
                     shape(channels)
                 );
-                let y = $conv(x, w, Some(b.clone()), options);
+                let y = $conv(x, w, Some(b.clone().cast(dtype)), options);
                 outcome(&mut numbers, &name, &mut draw, y, &[
                     ("dx", &|all| read(x_leaf.grad(all).expect("tracked"))),
                     ("dw", &|all| read(w_leaf.grad(all).expect("tracked"))),
@@ -91,12 +100,12 @@ macro_rules! cases {
 
                 (taps[0], taps[1]) = (channels, filters / groups);
                 let longer = stride.map(|stride| draw.between(0, stride - 1));
-                let [x, x_leaf] = draw.input(shape(channels));
-                let [w, w_leaf] = draw.input(taps);
+                let [x, x_leaf] = input(&mut draw, dtype, shape(channels));
+                let [w, w_leaf] = input(&mut draw, dtype, taps);
                 let b = draw.tensor([filters]);
                 let options = ConvTransposeOptions::new(stride, padding, longer, dilation, groups);
                 let name = format!("transposed {name}, then {taps:?} output padding {longer:?}");
-                let y = $transposed(x, w, Some(b.clone()), options);
+                let y = $transposed(x, w, Some(b.clone().cast(dtype)), options);
                 outcome(&mut numbers, &name, &mut draw, y, &[
                     ("dx", &|all| read(x_leaf.grad(all).expect("tracked"))),
                     ("dw", &|all| read(w_leaf.grad(all).expect("tracked"))),
@@ -115,8 +124,8 @@ macro_rules! cases {
                     dilation,
                     ceil_mode: ceil,
                 };
-                let [x, leaf] = draw.input(shape(channels));
-                let shared = Tensor::<$rank>::from_data(x.clone().into_data(), &device());
+                let [x, leaf] = input(&mut draw, dtype, shape(channels));
+                let shared = Tensor::<$rank>::from_data(x.clone().into_data(), (&device(), dtype));
                 let y = $max(shared.clone() * 2.0, options.clone());
                 numbers.push((format!("max {name} untracked"), read(y)));
                 let (y, indices) = $indexed(shared, options.clone());
@@ -136,7 +145,7 @@ macro_rules! cases {
                     count_include_pad: include,
                     ceil_mode: ceil,
                 };
-                let [x, leaf] = draw.input(shape(channels));
+                let [x, leaf] = input(&mut draw, dtype, shape(channels));
                 let y = $average(x, options);
                 let name = format!("average {name} include {include}");
                 outcome(&mut numbers, &name, &mut draw, y, &[
@@ -144,7 +153,7 @@ macro_rules! cases {
                 ]);
 
                 let out: [usize; $axes] = core::array::from_fn(|_| draw.between(1, 5));
-                let [x, leaf] = draw.input(shape(channels));
+                let [x, leaf] = input(&mut draw, dtype, shape(channels));
                 let name = format!("adaptive {:?} to {out:?}", shape(channels));
                 let y = $adaptive(x, out);
                 outcome(&mut numbers, &name, &mut draw, y, &[
@@ -349,16 +358,26 @@ fn max_of_taps(mut x: Tensor<5>, options: MaxPoolOptions<3>) -> Tensor<5> {
     most.expect("a window has a tap")
 }
 
-/// Compares the numbers, and checks that each of the named operators was replaced.
-fn check(test: &str, compute: fn() -> Numbers, operators: &[&str]) {
-    let Some([installed, plain]) = both(test, compute) else { return };
+/// Compares the numbers, and checks that each of the named operators was replaced. Nothing is done if the device lacks the
+/// type.
+fn check(test: &str, compute: fn(DType) -> Numbers, dtype: DType, operators: &[&str]) {
+    let Some([installed, plain]) = both(test, || compute(dtype)) else { return };
+    if installed.is_empty() {
+        return;
+    }
+    // Burn may round after each addition.
+    let rounding = match dtype {
+        DType::F32 => 1e-5,
+        DType::F16 => 1e-2,
+        _ => 8e-2,
+    };
     for ((name, found), (other, expected)) in installed.iter().zip(&plain) {
         assert_eq!(name, other);
         assert_eq!(found.len(), expected.len(), "{name}");
         // Maxima are copies; sums may be added in another order.
         let most = expected.iter().fold(1.0f32, |most, value| most.max(value.abs()));
         let bound =
-            if name.starts_with("max") && !name.ends_with("dx") { 0.0 } else { 1e-5 * most };
+            if name.starts_with("max") && !name.ends_with("dx") { 0.0 } else { rounding * most };
         for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
             assert!((found - expected).abs() <= bound, "{name} at {at}: {found} and {expected}");
         }
@@ -370,68 +389,82 @@ fn check(test: &str, compute: fn() -> Numbers, operators: &[&str]) {
     }
 }
 
+const OF_ONE_AXIS: [&str; 12] = [
+    "conv1d",
+    "conv1d_x_backward",
+    "conv1d_weight_backward",
+    "conv1d_bias_backward",
+    "conv_transpose1d",
+    "max_pool1d",
+    "max_pool1d_with_indices",
+    "max_pool1d_with_indices_backward",
+    "avg_pool1d",
+    "avg_pool1d_backward",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool1d_backward",
+];
+
 #[test]
 fn one_axis() {
-    check(
-        "operators::one_axis",
-        one,
-        &[
-            "conv1d",
-            "conv1d_x_backward",
-            "conv1d_weight_backward",
-            "conv1d_bias_backward",
-            "conv_transpose1d",
-            "max_pool1d",
-            "max_pool1d_with_indices",
-            "max_pool1d_with_indices_backward",
-            "avg_pool1d",
-            "avg_pool1d_backward",
-            "adaptive_avg_pool1d",
-            "adaptive_avg_pool1d_backward",
-        ],
-    );
+    check("operators::one_axis", one, DType::F32, &OF_ONE_AXIS);
 }
+
+#[test]
+fn one_axis_in_f16() {
+    check("operators::one_axis_in_f16", one, DType::F16, &OF_ONE_AXIS);
+}
+
+#[test]
+fn one_axis_in_bf16() {
+    check("operators::one_axis_in_bf16", one, DType::BF16, &OF_ONE_AXIS);
+}
+
+const OF_TWO_AXES: [&str; 12] = [
+    "conv2d",
+    "conv2d_x_backward",
+    "conv2d_weight_backward",
+    "conv2d_bias_backward",
+    "conv_transpose2d",
+    "max_pool2d",
+    "max_pool2d_with_indices",
+    "max_pool2d_with_indices_backward",
+    "avg_pool2d",
+    "avg_pool2d_backward",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool2d_backward",
+];
 
 #[test]
 fn two_axes() {
-    check(
-        "operators::two_axes",
-        two,
-        &[
-            "conv2d",
-            "conv2d_x_backward",
-            "conv2d_weight_backward",
-            "conv2d_bias_backward",
-            "conv_transpose2d",
-            "max_pool2d",
-            "max_pool2d_with_indices",
-            "max_pool2d_with_indices_backward",
-            "avg_pool2d",
-            "avg_pool2d_backward",
-            "adaptive_avg_pool2d",
-            "adaptive_avg_pool2d_backward",
-        ],
-    );
+    check("operators::two_axes", two, DType::F32, &OF_TWO_AXES);
 }
 
 #[test]
+fn two_axes_in_f16() {
+    check("operators::two_axes_in_f16", two, DType::F16, &OF_TWO_AXES);
+}
+
+#[test]
+fn two_axes_in_bf16() {
+    check("operators::two_axes_in_bf16", two, DType::BF16, &OF_TWO_AXES);
+}
+
+const OF_THREE_AXES: [&str; 12] = [
+    "conv3d",
+    "conv3d_x_backward",
+    "conv3d_weight_backward",
+    "conv3d_bias_backward",
+    "conv_transpose3d",
+    "max_pool3d",
+    "max_pool3d_with_indices",
+    "max_pool3d_with_indices_backward",
+    "avg_pool3d",
+    "avg_pool3d_backward",
+    "adaptive_avg_pool3d",
+    "adaptive_avg_pool3d_backward",
+];
+
+#[test]
 fn three_axes() {
-    check(
-        "operators::three_axes",
-        three,
-        &[
-            "conv3d",
-            "conv3d_x_backward",
-            "conv3d_weight_backward",
-            "conv3d_bias_backward",
-            "conv_transpose3d",
-            "max_pool3d",
-            "max_pool3d_with_indices",
-            "max_pool3d_with_indices_backward",
-            "avg_pool3d",
-            "avg_pool3d_backward",
-            "adaptive_avg_pool3d",
-            "adaptive_avg_pool3d_backward",
-        ],
-    );
+    check("operators::three_axes", three, DType::F32, &OF_THREE_AXES);
 }
