@@ -81,13 +81,33 @@ fn first_command(name: &str) -> Result<()> {
     Err(format!("`{name}` did not print `valid:y`; its result disagrees with the reference").into())
 }
 
-/// With every backend, and with `kernel-cache`, which no test has, because it depends on a database. What is documented
-/// is compiled as well: whatever uses the library needs it whole.
+/// What is documented is compiled as well: whatever uses the library needs it whole.
 fn documentation() -> Result<()> {
-    let features = BACKENDS.iter().chain(&["kernel-cache"]);
-    let features = features.map(|name| format!("windowpane/{name}")).collect::<Vec<_>>().join(",");
-    let mut command = cargo(&["doc", "--workspace", "--no-deps", "--features", &features]);
-    shell::run(without_lld(command.env("RUSTDOCFLAGS", "-Dwarnings")))
+    let mut command = with_everything(&["doc", "--workspace", "--no-deps"])?;
+    shell::run(command.env("RUSTDOCFLAGS", "-Dwarnings"))
+}
+
+/// The one peer in Rust, which no other step builds.
+fn check_cubek() -> Result<()> {
+    // As documentation does, so that dependencies are compiled once: with the whole workspace, but only these programs.
+    shell::run(&mut with_everything(&[
+        "check",
+        "--workspace",
+        "--bin",
+        "cubek",
+        "--test",
+        "cubek",
+    ])?)
+}
+
+/// A command with lints and every feature that no test has: every backend, `kernel-cache`, which depends on a database, and
+/// the peer.
+fn with_everything(args: &[&str]) -> Result<Command> {
+    let library = BACKENDS.iter().chain(&["kernel-cache"]).map(|name| format!("windowpane/{name}"));
+    let features: Vec<_> = library.chain(["windowpane-benches/cubek".into()]).collect();
+    let mut command = lint(cargo(args))?;
+    without_lld(command.args(["--features", &features.join(",")]));
+    Ok(command)
 }
 
 /// The library with these features alone.
@@ -113,12 +133,6 @@ fn without_lld(command: &mut Command) -> &mut Command {
         command.env("DOCS_RS", "1");
     }
     command
-}
-
-/// Lints the benchmarks with the one peer in Rust, which no other step builds.
-fn check_cubek() -> Result<()> {
-    let mut command = cargo(&["clippy", "-p", "windowpane-benches", "--all-targets"]);
-    shell::run(command.args(["--features", "cubek", "--", "-D", "warnings"]))
 }
 
 /// The library, and the guide and the examples as they are on a machine without a GPU. One command, so that the library
