@@ -21,8 +21,9 @@ pub(super) struct Block<'a, I> {
     sweep: &'a Sweep,
     part: Part,
     source: &'a dyn Source<I>,
-    /// The first plane, and how many.
+    /// The outer position and the coordinate of the first axis.
     plane: [usize; 2],
+    /// The outer positions, that one included.
     planes: usize,
     /// Rows as they are read.
     dense: &'a mut [I],
@@ -85,7 +86,7 @@ impl<'a, I: Item> Block<'a, I> {
         let [above, end] = inside.map(|h| (h - start).clamp(0, count as i64) as usize * row);
         let taps = depth.taps(self.plane[1]);
         let len = (self.part.inside[1] - self.part.inside[0]) * lanes;
-        // Then the copy is padding, which it was filled with.
+        // All columns are padding, which the copy was filled with.
         if len == 0 {
             return;
         }
@@ -105,6 +106,13 @@ impl<'a, I: Item> Block<'a, I> {
             plane * of_plane + h * of_row + self.part.inside[0] * lanes
         };
         let first = inside[0] as usize;
+        let all_rows = [rows, count] == [height.input(); 2];
+        if row == of_row && taps.count == 1 && (self.planes == 1 || all_rows) {
+            // Without padding between them.
+            let all = self.planes * rows * row;
+            let reads = Reads::row(at(taps.first, first), all);
+            return self.source.load(reads, &mut loaded[above..][..all]);
+        }
         if is_dense(self.sweep) {
             // The rows that windows read, or all of each plane, without what is between them.
             let (from, step) = if self.planes > 1 { (0, of_plane) } else { (first, rows * of_row) };
@@ -149,6 +157,15 @@ pub(super) fn suits(sweep: &Sweep) -> bool {
 /// Whether rows can be combined so, with or without sharing partial results.
 pub(super) fn can(height: &Line, slides: bool) -> bool {
     !height.is_uneven() && (height.stride() == 1 || !slides)
+}
+
+/// Whether planes can be combined together: if windows read most of their rows, and the rows of no use between them are few.
+/// There are as many as windows have taps, less one, unless each row of windows is combined by itself.
+pub(super) fn can_stack(height: &Line, slides: bool) -> bool {
+    let (rows, all) = (height.output(), height.span(height.output()));
+    let alone = height.stride() > 1 || (all > 2 * rows && !slides);
+    let reads_most = height.input() <= 2 * rows * height.kernel();
+    can(height, slides) && reads_most && (alone || 2 * all <= 3 * rows)
 }
 
 /// Whether short rows are read one behind the other, in few long loops, before they are copied to their places: if windows

@@ -17,7 +17,7 @@ use super::sink::Results;
 use super::sweep::{Part, Sweep};
 
 /// The most items of a short row, whose loop would mostly work on the items that no vector has.
-pub(super) const SHORT: usize = 64;
+pub(super) const SHORT: usize = 32;
 
 /// The most taps of single numbers some pixels apart for which all pixels are computed.
 const FEW: usize = 8;

@@ -25,8 +25,9 @@ impl<'a> Field<'a> {
     }
 
     /// The place of the first lane of an output.
-    pub(super) fn output_at(&self, outer: usize, o: [usize; AXES]) -> usize {
-        (outer * self.grid.output_plane() + self.grid.output_index(o)) * self.lanes
+    pub(super) fn output_at(&self, outer: usize, [d, h, w]: [usize; AXES]) -> usize {
+        let depth = self.grid.axes()[0].output();
+        self.grid.output_index([outer * depth + d, h, w]) * self.lanes
     }
 
     /// The items of a row of outputs.

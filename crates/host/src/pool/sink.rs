@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use windowpane_geometry::{AXES, Axis, Divisor, Grid, Strides};
 
+use super::columns::SHORT;
 use super::element::{Narrow, Poolable};
 use super::field::Field;
 use super::item::{Item, Whole, in_vectors};
@@ -11,6 +12,7 @@ use super::source::{Power, turned};
 use crate::shared::Shared;
 
 /// Items of neighbouring windows, in rows of one or several planes.
+#[derive(Clone, Copy)]
 pub(super) struct Results<'a, I> {
     pub(super) items: &'a [I],
     /// The items of a row.
@@ -21,7 +23,7 @@ pub(super) struct Results<'a, I> {
     pub(super) steps: [usize; 2],
 }
 
-impl<I> Results<'_, I> {
+impl<I: Copy> Results<'_, I> {
     /// Calls a loop in vectors for each row, with the outer position and the position of its first window: those from
     /// `outer` and `o` on.
     #[inline(always)]
@@ -49,7 +51,7 @@ impl<I> Results<'_, I> {
     fn joined_rows(&self, width: usize) -> Self {
         let Self { items, len, counts: [planes, rows], steps } = *self;
         if steps[1] != len || len != width {
-            return Self { ..*self };
+            return *self;
         }
         let all = rows * len;
         Self { items, len: all, counts: [planes, 1], steps: [steps[0], all] }
@@ -182,7 +184,7 @@ pub(super) struct Quotients<'a, T> {
 impl<T: Poolable> Quotients<'_, T> {
     /// Passes sums, what divides them and the place of the results on, for neighbouring windows of a row.
     #[inline(always)]
-    fn each<I>(
+    fn each<I: Copy>(
         &self,
         outer: usize,
         o: [usize; AXES],
@@ -196,7 +198,7 @@ impl<T: Poolable> Quotients<'_, T> {
             Divisors { list: Some(List { is_of_plane: true, .. }), .. } => {
                 results.joined_rows(width)
             }
-            _ => Results { ..*results },
+            _ => *results,
         };
         results.each(
             outer,
@@ -341,10 +343,10 @@ fn quotient(sum: f64, divisor: f64, reciprocal: f64) -> f64 {
 /// The most windows of a row or of a plane whose divisors are listed.
 const LISTED: usize = 4096;
 
-/// The most bytes of the lists.
-pub(super) const LIST: usize = 2 * LISTED * size_of::<f64>();
+/// The most bytes of the lists, while they are made.
+pub(super) const LIST: usize = 3 * LISTED * size_of::<f64>();
 
-/// What divides each window of a plane, or of a row, for which it is to be multiplied by what the row has.
+/// The divisors of all windows of a plane; or what a row of windows has of them, without the [factor](Divisors::row) of the row.
 struct List {
     is_of_plane: bool,
     /// At least 1.
@@ -356,7 +358,7 @@ struct List {
 pub(super) struct Divisors<'a> {
     grid: &'a Grid,
     divisor: Divisor,
-    /// That of all windows, if it is the same.
+    /// The divisor, if all windows have the same.
     same: Option<f64>,
     /// Neighbouring windows of the last axis that all count as many taps.
     alike: Range<usize>,
@@ -372,28 +374,26 @@ impl<'a> Divisors<'a> {
         Self { same: all.then(|| divisors.of(divisors.row([0; 2]), 0)), ..divisors }
     }
 
-    /// The same with a list of those of a plane, if it is small and one of several; or of a row, unless it has few pieces
-    /// with one divisor each, or too many windows.
+    /// The same with a list: of all windows of a plane, if its rows are short and it is one of several; else of a row,
+    /// unless the row has few pieces with one divisor each, or too many windows.
     pub(super) fn listed(mut self, planes: usize) -> Self {
         if self.same.is_some() {
             return self;
         }
         let [depth, height, width] = self.grid.axes();
-        let taps = |axis: &Axis| -> Vec<_> {
-            (0..axis.output()).map(|o| self.divisor.along(axis, o) as f64).collect()
-        };
-        let is_of_plane = planes > 1 && self.grid.output_plane() <= LISTED;
+        let is_short = width.output() <= SHORT && self.grid.output_plane() <= LISTED;
+        let is_of_plane = planes > 1 && is_short;
         let others = width.output() - self.alike.len();
-        let taps = if is_of_plane {
-            let [depth, height, width] = [depth, height, width].map(taps);
-            let factor = self.divisor.factor() as f64;
-            let rows = depth.iter().flat_map(|d| height.iter().map(move |h| factor * d * h));
-            rows.flat_map(|row| width.iter().map(move |w| (row * w).max(1.0))).collect()
-        } else if others * 32 > width.output() && width.output() <= LISTED {
-            taps(width).into_iter().map(|taps| taps.max(1.0)).collect::<Vec<_>>()
-        } else {
+        if !is_of_plane && (others * 32 <= width.output() || width.output() > LISTED) {
             return self;
-        };
+        }
+        let along: Vec<_> = (0..width.output()).map(|w| self.divisor.along(width, w)).collect();
+        let rows = if is_of_plane { [depth.output(), height.output()] } else { [1; 2] };
+        let mut taps = Vec::with_capacity(rows[0] * rows[1] * along.len());
+        for (d, h) in (0..rows[0]).flat_map(|d| (0..rows[1]).map(move |h| (d, h))) {
+            let row = if is_of_plane { self.row([d, h]) } else { 1 };
+            taps.extend(along.iter().map(|along| (row * along).max(1) as f64));
+        }
         let inverses = taps.iter().map(|taps| 1.0 / taps).collect();
         self.list = Some(List { is_of_plane, taps, inverses });
         self

@@ -113,7 +113,10 @@ impl<T: Poolable, const MIN: bool> Packed<'_, T, MIN> {
             |at, x, to| {
                 let first = (at / self.lanes % self.plane) as u32;
                 let plane = self.plane * self.lanes;
-                // More than one only of rows of whole planes.
+                debug_assert!(
+                    first == 0 || x.len() <= plane,
+                    "a row of several planes begins at one"
+                );
                 for (to, x) in to.chunks_mut(plane).zip(x.chunks(plane)) {
                     if self.lanes == 1 {
                         for ((to, x), index) in to.iter_mut().zip(x).zip(first..) {

@@ -58,7 +58,7 @@ pub(super) struct Sweep {
     planes: usize,
     /// The rows whose columns are combined together, of each plane.
     pub(super) group: usize,
-    /// The planes whose rows and columns are combined together: of all rows, if several.
+    /// The planes whose rows and columns are combined together; if several, with all their rows.
     pub(super) stack: usize,
     /// Whether items can leave.
     pub(super) can_leave: bool,
@@ -116,7 +116,7 @@ impl Sweep {
         let group = (most / row).clamp(1, rows);
         let copy = height.span(height.output()).saturating_mul(row);
         let is_flat = depth.input() == 1 && depth.output() == 1;
-        let stacks = whole && is_flat && block::can(height, slides[0]);
+        let stacks = whole && is_flat && block::can_stack(height, slides[0]);
         let stack = if stacks { (most / copy).clamp(1, planes) } else { 1 };
         let (can_leave, size) = (I::CAN_LEAVE, size_of::<I>());
         let sweep = Self {
@@ -145,7 +145,7 @@ impl Sweep {
         if block::suits(self) { block::scratch(self) } else { rows::scratch(self) }
     }
 
-    /// The rows whose columns are combined together.
+    /// The rows whose columns are combined together, of all planes, with those of no use between planes.
     pub(super) fn together(&self) -> usize {
         if self.stack > 1 { block::rows(self) } else { self.group }
     }
