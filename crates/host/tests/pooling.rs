@@ -183,6 +183,8 @@ fn large() -> Vec<Pooling> {
         of([3, 512], &[7, 7], box_of(3), first),
         of([2, 300], &[14, 14], box_of(3).stride([2, 2]), first),
         of([1, 64], &[17, 17], Window::new([1, 1]).stride([8, 8]), first),
+        // The one window of a row is as long as the input, and one pixel before it.
+        of([1, 64], &[6, 5], Window::new([1, 5]).stride([1, 3]).padding([0, 1]), first),
         of([1, 64], &[500, 2], Window::new([505, 1]).padding([252, 0]), first),
         of([3, 512], &[7, 7], Window::adaptive(1), first),
         of([3, 512], &[7, 7], Window::adaptive(1), last),

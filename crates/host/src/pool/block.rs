@@ -23,7 +23,7 @@ pub(super) struct Block<'a, I> {
     source: &'a dyn Source<I>,
     /// The outer position and the coordinate of the first axis.
     plane: [usize; 2],
-    /// The outer positions, that one included.
+    /// The number of outer positions from that one on.
     planes: usize,
     /// Rows as they are read.
     dense: &'a mut [I],
@@ -107,14 +107,16 @@ impl<'a, I: Item> Block<'a, I> {
         };
         let first = inside[0] as usize;
         let all_rows = [rows, count] == [height.input(); 2];
-        if row == of_row && taps.count == 1 && (self.planes == 1 || all_rows) {
-            // Without padding between them.
+        // A row may be as long as one of the input and yet have padding.
+        let is_unpadded = [row, len] == [of_row; 2];
+        if is_unpadded && taps.count == 1 && (self.planes == 1 || all_rows) {
+            // The rows follow one another in the input as in the copy.
             let all = self.planes * rows * row;
             let reads = Reads::row(at(taps.first, first), all);
             return self.source.load(reads, &mut loaded[above..][..all]);
         }
         if is_dense(self.sweep) {
-            // The rows that windows read, or all of each plane, without what is between them.
+            // Of one plane the rows that windows read, of several planes all rows, as only these follow one another.
             let (from, step) = if self.planes > 1 { (0, of_plane) } else { (first, rows * of_row) };
             let dense = &mut self.dense[..self.planes * step];
             self.source.load(Reads::row(at(taps.first, from), dense.len()), dense);
@@ -141,7 +143,7 @@ impl<'a, I: Item> Block<'a, I> {
     }
 }
 
-/// Whether rows are combined so: where the copy is small, and has at most twice as many rows as the windows step over, and
+/// Whether rows are combined in a copy: where the copy is small, and has at most twice as many rows as the windows step over, and
 /// no more than they have taps. Passes over all rows would be wasted on large windows far apart.
 pub(super) fn suits(sweep: &Sweep) -> bool {
     let (height, group) = (&sweep.lines[AXES - 2], sweep.group);
@@ -154,7 +156,7 @@ pub(super) fn suits(sweep: &Sweep) -> bool {
     height.span(group) <= group * height.kernel().min(2 * height.stride()).min(4)
 }
 
-/// Whether rows can be combined so, with or without sharing partial results.
+/// Whether rows can be combined in a copy, with or without sharing partial results.
 pub(super) fn can(height: &Line, slides: bool) -> bool {
     !height.is_uneven() && (height.stride() == 1 || !slides)
 }
