@@ -8,13 +8,13 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{Convolution, Layout, Tile};
 
-use crate::conv::common::epilogue::{EpilogueArgs, EpilogueForm, finish_at};
+use crate::conv::common::epilogue::{EpilogueArgs, EpilogueForm, finish_at, finish_with};
 use crate::conv::common::gather::{
     Gather, GatherArgs, GatherArgsLaunch, GatherForm, Phase, PhasesArgs, Point, columns, further,
     has_result, inner, load_if, only_phase, phase, reads_inside, row_point, term_point,
     weight_steps, with_offset,
 };
-use crate::conv::implicit_gemm::rules::longest_product;
+use crate::conv::implicit_gemm::rules::{longest_product, windows_are_pixels};
 use crate::conv::problem::{Pass, results};
 
 /// The number of columns that a unit stores at once.
@@ -56,8 +56,9 @@ pub(in crate::conv) struct Product {
     /// Whether all terms of every block exist and belong to one tap, which is then computed once per block.
     pub(in crate::conv) one_tap: bool,
     pub(in crate::conv) gather: GatherForm,
-    /// Whether results are stored as whole vectors of columns.
+    /// Whether results are stored as whole vectors of columns, or of rows.
     pub(in crate::conv) whole: bool,
+    pub(in crate::conv) whole_rows: bool,
     pub(in crate::conv) epilogue: EpilogueForm,
 }
 
@@ -79,19 +80,38 @@ impl Product {
             let most = if along_terms { terms } else { lines };
             Side { along_terms, lanes: 1 << neighbours.trailing_zeros().min(most.ilog2()) }
         };
-        let if_last = |count: usize| if last { count } else { 1 };
-        let (a, b) = match (is_weight, steps.inner, steps.column) {
-            (true, ..) => (side(false, if_last(inner)), side(!last, if_last(columns))),
-            (false, _, 1) => (side(last, if_last(inner)), side(false, columns)),
-            (false, 1, _) => (side(last, if_last(inner)), side(true, inner)),
-            (false, ..) => (side(last, if_last(inner)), side(true, 1)),
+        // Channels first, neighbours are pixels of a plane, and read by neighbouring windows if each window is a pixel.
+        let pixels = if windows_are_pixels(conv) { conv.input().plane() } else { 1 };
+        let (a, b) = match (is_weight, last) {
+            (true, true) => (side(false, inner), side(false, columns)),
+            // Vectors of one factor alone were slower than none.
+            (true, false) => (side(pixels > 1, pixels), side(true, pixels)),
+            (false, _) => {
+                let a = if last { side(true, inner) } else { side(false, pixels) };
+                let b = match [steps.inner, steps.column] {
+                    [_, 1] => side(false, columns),
+                    [1, _] => side(true, inner),
+                    _ => side(true, 1),
+                };
+                (a, b)
+            }
         };
         let contiguous = if is_weight { steps.column == 1 } else { last };
         let whole = contiguous && columns.is_multiple_of(QUAD as usize);
         let one_tap = !is_weight && inner.is_multiple_of(tile.block_k as usize);
         let (_, phases) = Gather::largest(conv, pass);
         let (phased, gather) = (phases.is_some(), GatherForm::new(conv, pass));
-        Self { a, b, is_weight, phased, one_tap, gather, whole, epilogue }
+        Self { a, b, is_weight, phased, one_tap, gather, whole, whole_rows: false, epilogue }
+    }
+
+    /// The same with results that are stored as whole vectors of rows, if rows are neighbours in memory.
+    pub(in crate::conv) fn with_whole_rows(self, conv: &Convolution, pass: Pass) -> Self {
+        let results = if pass == Pass::Data { conv.input() } else { conv.output() };
+        let whole_rows = !self.is_weight
+            && !self.phased
+            && conv.layout() == Layout::ChannelsFirst
+            && [results.plane(), columns(conv, pass)].iter().all(|of| of % QUAD as usize == 0);
+        Self { whole_rows: whole_rows && !self.whole, ..self }
     }
 
     pub(in crate::conv) fn side(&self, factor: Factor) -> Side {
@@ -113,9 +133,14 @@ impl Product {
         k * (times.element * (m + n) + times.vector * (finding * m / a + n / b))
     }
 
-    /// The number of columns per store.
+    /// Whether results are stored as whole vectors.
+    pub(in crate::conv) fn stores_vectors(&self) -> bool {
+        self.whole || self.whole_rows
+    }
+
+    /// The number of results per store.
     pub(in crate::conv) fn stored_lanes(&self) -> usize {
-        if self.whole { QUAD as usize } else { 1 }
+        if self.stores_vectors() { QUAD as usize } else { 1 }
     }
 }
 
@@ -418,5 +443,41 @@ pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
                 out[at as usize] = finish_at::<R, A, O>(epilogue, sum, channel, at, form);
             }
         }
+    }
+}
+
+/// Stores 4 rows of a column, the first of which is `row`, except those past the last row or column. `lane` is the place of
+/// the column among 4, and `sums` are those of these.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+pub(in crate::conv) fn store_rows<A: Float, R: Float, O: Size>(
+    epilogue: &EpilogueArgs<R, O>,
+    out: &mut [Vector<R, O>],
+    block: &BlockArgs,
+    work: &CubeWork,
+    sums: &Sequence<Vector<A, Const<4>>>,
+    row: &Point,
+    column: u32,
+    #[comptime] lane: usize,
+    #[comptime] product: Product,
+) {
+    if column < work.phase.gather.columns {
+        let base = work.part * block.part_step + work.group * block.out_group + row.other;
+        let at = (base + column * block.out_column) / QUAD;
+        let mut sum = Vector::<A, O>::empty();
+        #[unroll]
+        for r in 0..QUAD as usize {
+            sum.insert(r, sums.index(r).extract(lane));
+        }
+        #[comptime]
+        match &epilogue.bias {
+            ComptimeOption::Some(bias) => {
+                let channel = work.group * work.phase.gather.columns + column;
+                let bias = bias[(channel / QUAD) as usize].extract(lane);
+                sum += Vector::new(A::cast_from(bias));
+            }
+            ComptimeOption::None => {}
+        }
+        out[at as usize] = finish_with::<R, A, O>(epilogue, sum, at, product.epilogue);
     }
 }

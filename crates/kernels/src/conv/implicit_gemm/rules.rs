@@ -1,6 +1,6 @@
 //! Which problems are computed as one matrix product, the size of the product, and which blocks fit.
 
-use windowpane_geometry::{Convolution, Tile};
+use windowpane_geometry::{Axis, Convolution, Tile};
 
 use crate::conv::common::gather::{Gather, columns};
 use crate::conv::common::rules::MOST_CUBES;
@@ -25,6 +25,13 @@ pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
             && row_blocks(conv, request.pass, ROWS) <= device.cubes as usize,
         "the product has more blocks than a launch has cubes",
     )
+}
+
+/// Whether each window reads one pixel, and neighbouring windows read neighbouring pixels.
+pub(in crate::conv) fn windows_are_pixels(conv: &Convolution) -> bool {
+    let is_same =
+        |axis: &Axis| axis.stride() == 1 && axis.before() == 0 && axis.input() == axis.output();
+    conv.filter().taps() == 1 && conv.grid().axes().iter().all(is_same)
 }
 
 /// The number of blocks of `block` rows, in all phases of a data gradient.

@@ -112,7 +112,7 @@ pub(super) fn product(
 ) -> Product {
     let load = tile.elems_per_thread;
     let most = [load.min(tile.block_k), load.min(QUAD)];
-    Product::new(conv, request.pass, tile, most, epilogue)
+    Product::new(conv, request.pass, tile, most, epilogue).with_whole_rows(conv, request.pass)
 }
 
 /// Rejects a tile that the kernel does not support.

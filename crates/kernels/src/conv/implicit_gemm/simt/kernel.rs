@@ -7,7 +7,7 @@ use super::form::Form;
 use crate::conv::common::epilogue::EpilogueArgs;
 use crate::conv::common::gather::GatherArgs;
 use crate::conv::implicit_gemm::blocks::{
-    BlockArgs, CubeWork, Factor, QUAD, point_of_row, store_quad, work_of,
+    BlockArgs, CubeWork, Factor, QUAD, point_of_row, store_quad, store_rows, work_of,
 };
 use crate::conv::implicit_gemm::staging::{Loaded, has_work, piece};
 use crate::cube::registers::{Registers, zeros};
@@ -196,26 +196,57 @@ fn store<A: Float, R: Float, O: Size>(
     let (unit_row, unit_column) = unit_place(form);
     #[unroll]
     for i in 0..ratio_m {
-        #[unroll]
-        for r in 0..QUAD {
-            let row = work.first_row + (i * units_m + unit_row) * QUAD + r;
-            if row < block.rows {
-                let point = point_of_row(work, row, form.product);
+        let first = work.first_row + (i * units_m + unit_row) * QUAD;
+        if comptime!(form.product.whole_rows) {
+            // The number of rows is a multiple of 4.
+            if first < block.rows {
+                let point = point_of_row(work, first, form.product);
                 #[unroll]
                 for j in 0..ratio_n {
-                    let index = comptime!(((i * QUAD + r) * ratio_n + j) as usize);
-                    let sum = sums.index(index).read();
+                    let mut rows = Sequence::<Vector<A, Const<4>>>::new();
+                    #[unroll]
+                    for r in 0..QUAD {
+                        let index = comptime!(((i * QUAD + r) * ratio_n + j) as usize);
+                        rows.push(sums.index(index).read());
+                    }
                     let column = work.first_column + (j * units_n + unit_column) * QUAD;
-                    store_quad::<A, R, O>(
-                        epilogue,
-                        out,
-                        block,
-                        work,
-                        sum,
-                        &point,
-                        column,
-                        form.product,
-                    );
+                    #[unroll]
+                    for lane in 0..QUAD {
+                        store_rows::<A, R, O>(
+                            epilogue,
+                            out,
+                            block,
+                            work,
+                            &rows,
+                            &point,
+                            column + lane,
+                            comptime!(lane as usize),
+                            form.product,
+                        );
+                    }
+                }
+            }
+        } else {
+            #[unroll]
+            for r in 0..QUAD {
+                if first + r < block.rows {
+                    let point = point_of_row(work, first + r, form.product);
+                    #[unroll]
+                    for j in 0..ratio_n {
+                        let index = comptime!(((i * QUAD + r) * ratio_n + j) as usize);
+                        let sum = sums.index(index).read();
+                        let column = work.first_column + (j * units_n + unit_column) * QUAD;
+                        store_quad::<A, R, O>(
+                            epilogue,
+                            out,
+                            block,
+                            work,
+                            sum,
+                            &point,
+                            column,
+                            form.product,
+                        );
+                    }
                 }
             }
         }

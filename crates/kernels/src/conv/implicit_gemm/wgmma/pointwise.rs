@@ -16,6 +16,7 @@ use windowpane_geometry::{
 
 use super::tile::CHUNK_BYTES;
 use crate::conv::common::gather::{Gather, Sweep};
+use crate::conv::implicit_gemm::rules::windows_are_pixels;
 use crate::conv::problem::{Pass, Request};
 
 /// The fewest pixels of a plane. With fewer, most of a tile would be empty.
@@ -43,10 +44,6 @@ impl Pointwise {
         conv: &Convolution,
         Request { pass, dtype, precision }: Request,
     ) -> Option<Self> {
-        let axes = conv.grid().axes();
-        let same = axes
-            .iter()
-            .all(|axis| axis.stride() == 1 && axis.input() == axis.output() && axis.before() == 0);
         let (filters, channels) = (conv.filter().count(), conv.filter().channels());
         let pixels = conv.input().plane();
         let whole = |elements: usize| (elements * dtype.size()).is_multiple_of(CHUNK_BYTES);
@@ -63,8 +60,7 @@ impl Pointwise {
             && matches!(dtype, DType::F16 | DType::BF16)
             && precision == Precision::Strict
             && conv.groups() == 1
-            && conv.filter().taps() == 1
-            && same
+            && windows_are_pixels(conv)
             && pixels >= LEAST_PIXELS
             && whole(pixels)
             && whole(terms)
