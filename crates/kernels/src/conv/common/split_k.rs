@@ -113,18 +113,26 @@ pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
 /// The largest number of lanes of a vector of sums.
 const QUAD: usize = 4;
 
-/// The units of a cube in which several units add the parts of a sum, the number of these, and the fewest parts for
-/// which they do: with few sums of many parts, one unit each would wait for one part after the other.
+/// The units of a cube in which several units add the parts of a sum, the numbers of units that may do so, and the parts
+/// that one unit adds if there are not too many units: with few sums of many parts, one unit each would wait for one part
+/// after the other.
 const UNITS: u32 = 256;
-const UNITS_PER_SUM: u32 = 16;
-const MANY_PARTS: usize = 8;
+const UNITS_PER_SUM: [u32; 2] = [16, 4];
+const PARTS_PER_UNIT: usize = 8;
+
+/// The parts that a unit loads before it adds them.
+const AT_ONCE: u32 = 4;
 
 /// The number of units that add the parts of a vector of sums.
 fn units_per_sum(vectors: usize, splits: usize, device: &Capabilities) -> u32 {
     let cooperate = device.cores.is_none()
         && device.shared_bytes >= UNITS as usize * QUAD * size_of::<f32>()
         && device.units_per_cube >= UNITS;
-    if cooperate && splits >= MANY_PARTS && vectors < BUSY { UNITS_PER_SUM } else { 1 }
+    let is_worthwhile = |units: &u32| {
+        let fewer = *units as usize / 4;
+        splits > fewer * PARTS_PER_UNIT && vectors * fewer < BUSY
+    };
+    UNITS_PER_SUM.into_iter().filter(|_| cooperate).find(is_worthwhile).unwrap_or(1)
 }
 
 /// Adds the parts of a vector of sums, and applies the epilogue. `elements` and `filters` count vectors.
@@ -186,6 +194,19 @@ fn sum_of<A: Float, O: Size>(
 ) -> Vector<A, O> {
     let mut sum = Vector::<A, O>::new(A::from_int(0));
     let mut part = first;
+    while part + comptime!((AT_ONCE - 1) * step) < splits {
+        // All are loaded before the first is added, so that the loads overlap.
+        let mut next = Sequence::<Vector<A, O>>::new();
+        #[unroll]
+        for nth in 0..AT_ONCE {
+            next.push(parts[((part + comptime!(nth * step)) * elements + i) as usize]);
+        }
+        #[unroll]
+        for nth in 0..AT_ONCE {
+            sum += *next.index(comptime!(nth as usize));
+        }
+        part += comptime!(AT_ONCE * step);
+    }
     while part < splits {
         sum += parts[(part * elements + i) as usize];
         part += step;

@@ -17,8 +17,8 @@ const PRODUCTS: f64 = 2048.0;
 const SHARED_BYTES_PER_CYCLE: f64 = 128.0;
 
 /// The bytes that the copy engine loads from the cache, relative to a copy that reads and writes there; how many times
-/// longer it takes for pixels that do not begin at whole lines of memory; and the additional cycles for each chunk of a
-/// line in shared memory that it fills with zeros, because the channels end there.
+/// longer it takes for pixels that do not begin at whole or half lines of memory; and the additional cycles for each chunk
+/// of a line in shared memory that it fills with zeros, because the channels end there.
 const LOAD_SPEED: f64 = 1.62;
 const UNALIGNED: f64 = 1.8;
 const CYCLES_PER_EMPTY_CHUNK: f64 = 0.55;
@@ -31,10 +31,6 @@ const MOST_LOADED_BYTES_PER_CYCLE: f64 = 64.0;
 const STORED: f64 = 500.0;
 const TWO_CUBES_SLOWDOWN: f64 = 1.2;
 const SHARED_ROWS_SLOWDOWN: f64 = 1.04;
-
-/// The slowdown of wide blocks whose columns do not fill whole lines, of 160 and 224. Seven such tiles that the estimate
-/// without it had chosen took 16 to 24 % longer than estimated on an H200 (one took 96 %).
-const RAGGED: f64 = 1.2;
 
 /// The time of a shared tile, as a fraction of the time of a whole tile.
 const SHARED_TILE: f64 = 0.75;
@@ -106,7 +102,8 @@ fn loading(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize, rate:
     if product.flat.mn_major {
         chunks += columns / f64::from(LINE) * empty(product.columns(), LINE as usize);
     }
-    let unaligned = |step: usize| if step.is_multiple_of(slice) { 1.0 } else { UNALIGNED };
+    let begin = slice.min(LINE as usize / 2);
+    let unaligned = |step: usize| if step.is_multiple_of(begin) { 1.0 } else { UNALIGNED };
     let flat = product.flat.dimensions[2] * product.size;
     let loading = parts * (rows * unaligned(pixel) + columns * unaligned(flat)) / rate;
     loading + parts * CYCLES_PER_EMPTY_CHUNK * chunks
@@ -201,9 +198,6 @@ fn tiles_cycles(
     let rate = LOAD_SPEED * cached(device);
     let busy = if product.pass == Pass::Weight { all } else { tiles.clamp(1, all) };
     let rate = (rate * all as f64 / busy as f64).min(rate.max(MOST_LOADED_BYTES_PER_CYCLE));
-    let (columns, line) = (tile.block_n as usize, product.line());
-    let is_ragged = columns > 2 * line && !columns.is_multiple_of(line);
-    let ragged = if is_ragged { RAGGED } else { 1.0 };
     // The time of a wave of a product's tiles.
     let wave = |nth: usize| {
         // Rows that taps share are loaded once for all of them.
@@ -216,7 +210,7 @@ fn tiles_cycles(
             .max(loading);
         let steps = product.steps_per_part(walk, nth, splits);
         let sharing = if walk.reach > 0 { SHARED_ROWS_SLOWDOWN } else { 1.0 };
-        let sum = steps as f64 * step * sharing * ragged;
+        let sum = steps as f64 * step * sharing;
         // With two cubes on a multiprocessor, one stores while the other multiplies.
         match cubes > all {
             true => (TWO_CUBES_SLOWDOWN * (2.0 * sum).max(sum + store)).max(2.0 * (store - STORED)),
