@@ -41,8 +41,9 @@ with what each shows, one line per row, and the text below the table.
   max, every other | stem/maxpool/fwd/f32/nhwc
   > {device cuda}, {days}; a copy runs at {copy cuda}.
 A column shows ms, share (of measured peak) or tflops of a contestant, or of the fastest of several,
-as in torch,torch_compile. For one contestant over another it shows ratio, least, most or cases. In
-a case * stands for any text; ratio is then the geometric mean over all matching cases.";
+as in torch,torch_compile. For one contestant over another it shows ratio, least, most, total (of
+the summed times) or cases. In a case * stands for any text; ratio is then the geometric mean over
+all matching cases.";
 
 /// The arguments of `report`.
 #[derive(Args)]

@@ -26,12 +26,15 @@ struct Wanted {
     cases: String,
 }
 
+/// One side's and the other side's milliseconds in one case.
+type Times = (f64, f64);
+
 /// The value that a column shows for the fastest of some contestants.
 enum Column {
     /// A value of the single case of a row.
     Time(fn(&Time) -> Option<String>, Vec<String>),
-    /// A value computed from the ratios of two sides' times over all cases of a row.
-    Ratio(fn(&[f64]) -> String, Vec<String>, Vec<String>),
+    /// A value computed from two sides' times in each case of a row.
+    Ratio(fn(&[Times]) -> String, Vec<String>, Vec<String>),
 }
 
 impl Table {
@@ -111,22 +114,18 @@ impl Column {
                 Self::Time(|time| time.ceiling_fraction.map(print::percent), names(of))
             }
             ["tflops", of] => Self::Time(|time| time.tflops.map(digits), names(of)),
-            ["ratio", of, "/", over] => {
-                Self::Ratio(|all| times(print::mean(all)), names(of), names(over))
+            [what, of, "/", over] => {
+                let tell: fn(&[Times]) -> String = match what {
+                    "ratio" => |all| times(print::mean(&ratios(all))),
+                    "least" => |all| times(least(&ratios(all))),
+                    "most" => |all| times(most(&ratios(all))),
+                    "total" => |all| times(total(all)),
+                    "cases" => |all| all.len().to_string(),
+                    _ => return Err(unknown(text)),
+                };
+                Self::Ratio(tell, names(of), names(over))
             }
-            ["least", of, "/", over] => {
-                Self::Ratio(|all| times(least(all)), names(of), names(over))
-            }
-            ["most", of, "/", over] => Self::Ratio(|all| times(most(all)), names(of), names(over)),
-            ["cases", of, "/", over] => {
-                Self::Ratio(|all| all.len().to_string(), names(of), names(over))
-            }
-            _ => {
-                return Err(format!(
-                    "a column cannot show `{text}`; write ms, share or tflops and a contestant, or \
-                     ratio, least, most or cases and `one / other`"
-                ));
-            }
+            _ => return Err(unknown(text)),
         })
     }
 
@@ -151,14 +150,22 @@ impl Column {
                 fastest(rows, of).and_then(tell)
             }
             Self::Ratio(tell, of, over) => {
-                let ratio =
-                    |rows: &Vec<&Row>| Some(fastest(rows, of)?.ms / fastest(rows, over)?.ms);
-                let ratios: Vec<f64> = cases.iter().filter_map(ratio).collect();
-                (!ratios.is_empty()).then(|| tell(&ratios))
+                let both =
+                    |rows: &Vec<&Row>| Some((fastest(rows, of)?.ms, fastest(rows, over)?.ms));
+                let all: Vec<Times> = cases.iter().filter_map(both).collect();
+                (!all.is_empty()).then(|| tell(&all))
             }
         };
         Ok(cell.unwrap_or_else(|| NOTHING.into()))
     }
+}
+
+/// The error for a column's text.
+fn unknown(text: &str) -> String {
+    format!(
+        "a column cannot show `{text}`; write ms, share or tflops and a contestant, or ratio, least, \
+         most, total or cases and `one / other`"
+    )
 }
 
 /// The shortest time of these contestants.
@@ -263,6 +270,15 @@ fn times(ratio: f64) -> String {
     if ratio < 10.0 { format!("{ratio:.2}") } else { digits(ratio) }
 }
 
+fn ratios(all: &[Times]) -> Vec<f64> {
+    all.iter().map(|(of, over)| of / over).collect()
+}
+
+/// The ratio of the summed times.
+fn total(all: &[Times]) -> f64 {
+    all.iter().map(|times| times.0).sum::<f64>() / all.iter().map(|times| times.1).sum::<f64>()
+}
+
 fn least(ratios: &[f64]) -> f64 {
     ratios.iter().copied().fold(f64::INFINITY, f64::min)
 }
@@ -348,18 +364,18 @@ a product at 798 TFLOP/s.
         assert_eq!(made(table).as_deref(), Ok(shown));
     }
 
-    /// Ratios of several cases have a mean, a minimum and a maximum; cases without a time on one side are not
-    /// counted.
+    /// Ratios of several cases have a mean, a minimum, a maximum and one of the summed times; cases without a time on
+    /// one side are not counted.
     #[test]
     fn a_row_of_several_cases_has_ratios() {
         let table = "\
-all | cases              | mean               | least              | most
-    | cases torch / cuda | ratio torch / cuda | least torch / cuda | most torch / cuda
+all | cases              | mean               | least              | most              | total
+    | cases torch / cuda | ratio torch / cuda | least torch / cuda | most torch / cuda | total torch / cuda
 f32 | */*pool/*/f32/*";
         let shown = "\
-| all | cases | mean | least | most |
-|-----|-------|------|-------|------|
-| f32 |     2 | 5.66 |  4.00 | 8.00 |
+| all | cases | mean | least | most | total |
+|-----|-------|------|-------|------|-------|
+| f32 |     2 | 5.66 |  4.00 | 8.00 |  4.80 |
 ";
         assert_eq!(made(table).as_deref(), Ok(shown));
     }
