@@ -17,7 +17,8 @@ fn every_example_runs() {
     names.sort();
     assert!(names.len() >= 10, "{names:?}");
     for name in names {
-        if name == "shared_client" && cfg!(not(feature = "cubecl")) {
+        let needs_cubecl = ["shared_client", "several_devices"].contains(&&*name);
+        if needs_cubecl && cfg!(not(feature = "cubecl")) {
             continue;
         }
         let mut command = Command::new(program(&name));
