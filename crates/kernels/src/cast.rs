@@ -7,18 +7,18 @@ use windowpane_geometry::DType;
 use crate::cube::buffers::{self, BufferError, Given};
 use crate::cube::convert::{Widening, elem, narrow, round, widen};
 use crate::cube::unit::{plain_grid, unit_position, widest_lanes};
-use crate::device::{Capabilities, Target};
+use crate::device::Target;
+use crate::packed;
 
-/// Whether [`cast`] converts from one type to another on a device: floats of up to 32 bits to each other, and integers of
-/// up to 16 bits to them. All of these numbers are exact in f32.
-pub fn can_cast(device: &Capabilities, from: DType, to: DType) -> bool {
-    let is_float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-    let is_narrow = !from.is_float() && from != DType::I32 && !device.packs(from);
-    (is_float(from) || is_narrow) && is_float(to)
+/// Whether [`cast`] converts from one type to another: floats of up to 32 bits and integers of up to 16 bits, all of
+/// which are exact in f32, to each other and to i32.
+pub fn can_cast(from: DType, to: DType) -> bool {
+    !matches!(from, DType::F64 | DType::I32) && to != DType::F64
 }
 
-/// Converts `elements` of the type `from` in one buffer to the type `to` in another, where the device
-/// [can](can_cast).
+/// Converts `elements` of the type `from` in one buffer to the type `to` in another, if there is such a
+/// [conversion](can_cast). Floats are rounded to the nearest integer, of two the even one; numbers beyond a type's range
+/// become its least or largest number, and NaN 0.
 ///
 /// The launch is asynchronous.
 pub fn cast(
@@ -35,6 +35,26 @@ pub fn cast(
     if elements == 0 {
         return Ok(());
     }
+    // Packed integers have a copy in `i32`.
+    let unpacked = device.packs(from).then(|| packed::unpack(target, from, input, elements));
+    let (input, from) = (unpacked.as_ref().unwrap_or(input), device.computed(from));
+    let wide = device.packs(to).then(|| packed::room(client, to, elements));
+    convert(target, [from, device.computed(to)], input, wide.as_ref().unwrap_or(output), elements);
+    if let Some(wide) = wide {
+        packed::pack(target, to, &wide, output, elements);
+    }
+    Ok(())
+}
+
+/// The same for checked buffers of types that kernels have.
+fn convert(
+    target: Target<'_>,
+    [from, to]: [DType; 2],
+    input: &Handle,
+    output: &Handle,
+    elements: usize,
+) {
+    let Target { client, device } = target;
     let lanes = widest_lanes(device, from.size().max(to.size()), elements);
     let vectors = elements / lanes;
     let contiguous = device.cores.is_some();
@@ -44,6 +64,7 @@ pub fn cast(
         // There a processor's own conversion would flush subnormal numbers to 0.
         bits: to == DType::BF16 && device.fuses_conversions,
         rounds: to == DType::BF16 && !device.rounds_bf16,
+        range: to.integers(),
         contiguous,
     };
     // SAFETY: both buffers hold `vectors`, and the kernel touches none beyond.
@@ -61,7 +82,6 @@ pub fn cast(
             elem(to),
         );
     }
-    Ok(())
 }
 
 /// The compile-time options of a conversion.
@@ -72,10 +92,12 @@ struct CastForm {
     bits: bool,
     /// Otherwise, whether the kernel rounds to bf16 itself.
     rounds: bool,
+    /// The least and the largest number, if the result is an integer.
+    range: Option<(i32, i32)>,
     contiguous: bool,
 }
 
-/// `S` may be an integer, which is only converted.
+/// `S` and `T` may be integers, which are only converted.
 #[cube(launch_unchecked)]
 fn converted<S: Float, T: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -90,7 +112,10 @@ fn converted<S: Float, T: Float, N: Size>(
         terminate!();
     }
     let numbers = widen::<S, f32, N>(input[position as usize], form.widening);
-    output[position as usize] = if comptime!(form.bits) {
+    output[position as usize] = if comptime!(form.range.is_some()) {
+        let (least, most) = comptime!(form.range.unwrap_or_default());
+        Vector::cast_from(integers::<N>(numbers, least, most))
+    } else if comptime!(form.bits) {
         let rounded = round::<f32, f32, N>(numbers, true);
         // The upper half of a NaN may have no bit that makes it one.
         let nan = Vector::<f32, N>::reinterpret(
@@ -100,4 +125,32 @@ fn converted<S: Float, T: Float, N: Size>(
     } else {
         round::<f32, T, N>(numbers, form.rounds)
     };
+}
+
+/// The nearest integers from `least` to `most`, of two the even one; 0 for NaN.
+#[cube]
+fn integers<N: Size>(
+    numbers: Vector<f32, N>,
+    #[comptime] least: i32,
+    #[comptime] most: i32,
+) -> Vector<i32, N> {
+    let lowest = Vector::<f32, N>::new(comptime!(least as f32));
+    // The largest f32 below 2³¹: a device may convert larger ones to anything.
+    let highest = Vector::<f32, N>::new(comptime!((most as f32).min(2_147_483_520.0)));
+    let zero = Vector::<f32, N>::new(0.0);
+    let inside = select_many(numbers.is_nan(), zero, numbers);
+    let inside = select_many(inside.less_than(&lowest), lowest, inside);
+    let inside = select_many(inside.greater_than(&highest), highest, inside);
+    let cut = Vector::<i32, N>::cast_from(inside);
+    // Exact, as only numbers below 2²³ have a fraction.
+    let rest = inside - Vector::<f32, N>::cast_from(cut);
+    let one = Vector::<i32, N>::new(1i32);
+    let odd = cut & one;
+    let half = Vector::<f32, N>::new(0.5);
+    let up = select_many(rest.equal(&half), odd, Vector::new(0i32));
+    let up = select_many(rest.greater_than(&half), one, up);
+    let down = select_many(rest.equal(&-half), odd, Vector::new(0i32));
+    let down = select_many(rest.less_than(&-half), one, down);
+    let beyond = Vector::<f32, N>::new(2_147_483_520.0);
+    select_many(numbers.greater_than(&beyond), Vector::new(most), cut + up - down)
 }

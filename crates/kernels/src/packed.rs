@@ -53,7 +53,7 @@ pub(crate) fn computed<R>(
 }
 
 /// Unpacks elements from a checked buffer to a new one.
-fn unpack(target: Target<'_>, dtype: DType, from: &Handle, elements: usize) -> Handle {
+pub(crate) fn unpack(target: Target<'_>, dtype: DType, from: &Handle, elements: usize) -> Handle {
     let to = room(target.client, dtype, elements);
     let words = words(dtype, elements);
     if words > 0 {

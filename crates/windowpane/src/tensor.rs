@@ -266,6 +266,7 @@ impl Tensor {
     /// assert!(x.reshape([3]).is_err());
     /// # Ok::<(), windowpane::Error>(())
     /// ```
+    #[doc(alias("view", "flatten", "squeeze", "unsqueeze"))]
     pub fn reshape(&self, dims: impl AsRef<[usize]>) -> Result<Self> {
         let dims = check_dims(dims.as_ref(), self.len())?;
         Ok(Self { dims, ..self.clone() })
@@ -573,6 +574,7 @@ impl Tensor {
     }
 
     /// Waits for the elements and reads them; errors of the work that made them are returned here.
+    #[doc(alias("numpy", "tolist", "item"))]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype {
             return Err(Error::DTypeMismatch { asked: T::DTYPE, found: self.dtype });
@@ -607,6 +609,7 @@ impl Tensor {
     }
 
     /// The same tensor on another device.
+    #[doc(alias("cuda", "cpu", "to"))]
     pub fn to_device(&self, device: &Device) -> Result<Self> {
         if *device == self.device {
             return Ok(self.clone());
@@ -618,10 +621,11 @@ impl Tensor {
         Self::from_bytes(device, self.dtype, buffer.bytes(), &self.dims)
     }
 
-    /// The same numbers in another type, each rounded once; integer types clamp.
+    /// The same numbers in another type, each rounded once; integer types clamp, and have 0 for NaN.
     ///
-    /// f32, f16 and bf16 are converted to each other on the device, and so are integers of up to 16 bits to these, unless
-    /// the device packs them. Other conversions read the tensor and happen on the host.
+    /// f32, f16, bf16 and integers of up to 16 bits are converted on the device, to each other and to i32. Conversions of
+    /// and to f64, and of i32, read the tensor and happen on the host.
+    #[doc(alias("astype", "cast", "type", "half", "float", "double"))]
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         if dtype == self.dtype {
             return Ok(self.clone());
@@ -630,7 +634,7 @@ impl Tensor {
         let work = format!("a conversion to {dtype}");
         #[cfg(feature = "kernels")]
         if let (Some((_, source)), Some(target)) = (self.memory(), self.device.target())
-            && windowpane_kernels::can_cast(target.device, self.dtype, dtype)
+            && windowpane_kernels::can_cast(self.dtype, dtype)
         {
             let handle = memory(&self.device, target, dtype, self.len())?;
             windowpane_kernels::cast(target, [self.dtype, dtype], source, &handle, self.len())
@@ -663,6 +667,7 @@ impl Tensor {
     /// assert_eq!(y.to_vec::<f32>()?, [1.0, 10.0, 2.0, 20.0, 3.0, 30.0]);
     /// # Ok::<(), windowpane::Error>(())
     /// ```
+    #[doc(alias("permute", "memory_format", "channels_last", "contiguous"))]
     pub fn to_layout(&self, from: Layout, to: Layout) -> Result<Self> {
         self.device.require_alive()?;
         let shape = Shape::from_dims(&self.dims, from)?;
