@@ -134,6 +134,7 @@ impl ConvPlan {
     ///
     /// A plan without kernels, as on `host`, does not change. [`Tuned`](crate::Tuned) shows how to save
     /// the choices.
+    #[doc(alias("benchmark", "autotune"))]
     pub fn tune(&self) -> Result<Self> {
         self.tune_at_most(MOST_PLANS)
     }

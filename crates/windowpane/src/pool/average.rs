@@ -87,7 +87,8 @@ macro_rules! sum_methods {
 /// ```
 #[doc(alias("AvgPool1d", "AvgPool2d", "AvgPool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"))]
 #[doc(alias("AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveAvgPool"))]
-#[doc(alias("adaptive_avg_pool2d", "GlobalAvgPool", "GlobalAveragePool", "AveragePool"))]
+#[doc(alias("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"))]
+#[doc(alias("GlobalAvgPool", "GlobalAveragePool", "AveragePool"))]
 #[doc(alias("uniform_filter", "uniform_filter1d", "box_filter", "block_reduce", "mean"))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AvgPool {

@@ -86,6 +86,7 @@ macro_rules! extremum_pool {
 
             /// Pools and returns the index of each result in the input; [`index_base`](Self::index_base) sets what it
             /// counts.
+            #[doc(alias("return_indices"))]
             pub fn forward_with_indices(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
                 let plan = self.plan_with_indices(x.device(), x.dtype(), x.dims())?;
                 self.forward_with_indices_with_plan(&plan, x)
@@ -172,7 +173,7 @@ extremum_pool! {
     /// ```
     #[doc(alias("MaxPool1d", "MaxPool2d", "MaxPool3d", "max_pool1d", "max_pool2d", "max_pool3d"))]
     #[doc(alias("AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AdaptiveMaxPool"))]
-    #[doc(alias("adaptive_max_pool2d", "GlobalMaxPool"))]
+    #[doc(alias("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "GlobalMaxPool"))]
     #[doc(alias("maximum_filter", "maximum_filter1d", "grey_dilation", "dilation"))]
     MaxPool: Extremum::Max, "Max"
 }
@@ -192,7 +193,7 @@ extremum_pool! {
     /// assert_eq!(winners.to_vec::<i32>()?, [0, 2, 5]);
     /// # Ok::<(), windowpane::Error>(())
     /// ```
-    #[doc(alias("MinPool2d", "min_pool2d", "AdaptiveMinPool", "GlobalMinPool"))]
+    #[doc(alias("MinPool1d", "MinPool2d", "MinPool3d", "min_pool2d", "AdaptiveMinPool", "GlobalMinPool"))]
     #[doc(alias("minimum_filter", "minimum_filter1d", "grey_erosion", "erosion"))]
     MinPool: Extremum::Min, "Min"
 }

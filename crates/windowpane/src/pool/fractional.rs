@@ -102,6 +102,7 @@ impl FractionalMaxPool {
     }
 
     /// Computes the maximum of each window and its index in the input, for [`backward`](Self::backward).
+    #[doc(alias("return_indices"))]
     pub fn forward_with_indices(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let (y, indices) = self.compute(x, true)?;
         Ok((y, indices.expect("they were asked for")))

@@ -66,6 +66,7 @@ macro_rules! option_methods {
         }
 
         /// Sets whether a partial last window is dropped or kept.
+        #[doc(alias("ceil_mode"))]
         pub fn rounding(mut self, rounding: Rounding) -> Self {
             self.options.window = self.options.window.rounding(rounding);
             self
