@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// Problems that are cut into many tasks, along rows and planes.
+/// Problems that are cut into many tasks, along rows and planes, and some that were computed wrongly once.
 fn large() -> Vec<Pooling> {
     let of = |counts: [usize; 2], space: &[usize], window: Window, layout| {
         let space = Extents::try_from(space).unwrap();
@@ -193,6 +193,11 @@ fn large() -> Vec<Pooling> {
         of([2, 5], &[20, 30, 40], Window::new([7, 7, 7]).padding([3, 3, 3]), first),
         of([1, 1], &[200_000], Window::new([400]).stride([3]), first),
         of([1, 1], &[30, 40], box_of(201).padding(Padding::from([100, 100])), first),
+        // Found by random tests.
+        of([1, 1], &[43, 59], Window::new([2, 1]).padding([(3, 5), (2, 0)]), last),
+        of([1, 1], &[87, 40], Window::new([2, 1]).padding([(3, 6), (0, 5)]), last),
+        of([1, 70], &[59, 5], Window::new([2, 1]).padding([(0, 7), (1, 0)]), last),
+        of([1, 1], &[15], Window::new([1]).stride([3]).padding([(2, 0)]), last),
     ]
 }
 
