@@ -26,29 +26,60 @@ fn read_integers<const D: usize>(tensor: Tensor<D, Int>) -> Vec<f32> {
     numbers.into_iter().map(|number| number as f32).collect()
 }
 
-/// An input of the given type, and the leaf in f32 that it is made from.
-fn input<const D: usize>(draw: &mut Draw, dtype: DType, shape: [usize; D]) -> [Tensor<D>; 2] {
-    let [x, leaf] = draw.input(shape);
-    [x.cast(dtype), leaf]
+/// How the numbers are computed.
+#[derive(Clone, Copy)]
+struct How {
+    /// The type of every input, output and gradient.
+    dtype: DType,
+    /// Whether operators compute in f32, on numbers that are rounded to the type.
+    is_wide: bool,
+    /// Whether to give, in place of a sum of `n` terms, `n` times the sum of their magnitudes.
+    of_terms: bool,
 }
 
-/// The name of a leaf's gradient, and how to read it.
-type Leaf<'a> = (&'a str, &'a dyn Fn(&Gradients) -> Vec<f32>);
+impl How {
+    /// The operand of an operator.
+    fn of<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+        let x = x.cast(self.dtype);
+        if self.is_wide { x.cast(DType::F32) } else { x }
+    }
 
-/// The output, and the gradient of every leaf.
+    /// The factor of a sum.
+    fn factor<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+        let x = self.of(x);
+        if self.of_terms { x.abs() } else { x }
+    }
+
+    /// Sums of `terms` terms; of a pass for terms `terms` times these.
+    fn sums(self, terms: usize, sums: Vec<f32>) -> Vec<f32> {
+        match self.of_terms {
+            true => sums.into_iter().map(|sum| terms as f32 * sum.abs()).collect(),
+            false => sums,
+        }
+    }
+}
+
+/// The name of a leaf's gradient, its number of terms, and how to read it.
+type Leaf<'a> = (&'a str, usize, &'a dyn Fn(&Gradients) -> Vec<f32>);
+
+/// The output, with its number of terms, and the gradient of every leaf.
 fn outcome<const D: usize>(
     numbers: &mut Numbers,
+    how: How,
     name: &str,
     draw: &mut Draw,
-    y: Tensor<D>,
+    (y, terms): (Tensor<D>, usize),
     leaves: &[Leaf<'_>],
 ) {
     let weights = TensorData::new(draw.numbers(y.shape().num_elements()), y.dims());
     let weights = Tensor::<D>::from_data(weights, &device().autodiff());
-    numbers.push((format!("{name} y"), read(y.clone())));
+    let weights = if how.of_terms { weights.abs() } else { weights };
+    // The gradient of this conversion rounds the weights to the type.
+    let y = y.cast(how.dtype);
+    numbers.push((format!("{name} y"), how.sums(terms, read(y.clone()))));
     let gradients = (y.cast(DType::F32) * weights).sum().backward();
-    for (leaf, gradient) in leaves {
-        numbers.push((format!("{name} {leaf}"), gradient(&gradients)));
+    for (leaf, terms, gradient) in leaves {
+        numbers.push((format!("{name} {leaf}"), how.sums(*terms, gradient(&gradients))));
     }
 }
 
@@ -56,9 +87,9 @@ fn outcome<const D: usize>(
 macro_rules! cases {
     ($name:ident, $axes:literal, $rank:literal, $most:literal, $conv:ident, $transposed:ident, $max:ident,
      $indexed:ident, $average:ident, $adaptive:expr) => {
-        fn $name(dtype: DType) -> Numbers {
+        fn $name(how: How) -> Numbers {
             let mut numbers = Numbers::new();
-            if !device().supports_dtype(dtype) {
+            if !device().supports_dtype(how.dtype) {
                 return numbers;
             }
             for case in 0..cases() {
@@ -82,8 +113,9 @@ macro_rules! cases {
                 let mut taps = [filters; $rank];
                 taps[1] = channels / groups;
                 taps[2..].copy_from_slice(&kernel);
-                let [x, x_leaf] = input(&mut draw, dtype, shape(channels));
-                let [w, w_leaf] = input(&mut draw, dtype, taps);
+                let window: usize = kernel.iter().product();
+                let [x, x_leaf] = draw.input(shape(channels));
+                let [w, w_leaf] = draw.input(taps);
                 let b = draw.tensor([filters]);
                 let options = ConvOptions::new(stride, padding, dilation, groups);
                 let name = format!(
@@ -91,25 +123,31 @@ macro_rules! cases {
                      groups {groups}",
                     shape(channels)
                 );
-                let y = $conv(x, w, Some(b.clone().cast(dtype)), options);
-                outcome(&mut numbers, &name, &mut draw, y, &[
-                    ("dx", &|all| read(x_leaf.grad(all).expect("tracked"))),
-                    ("dw", &|all| read(w_leaf.grad(all).expect("tracked"))),
-                    ("db", &|all| read(b.grad(all).expect("tracked"))),
+                let bias = Some(how.factor(b.clone()));
+                let y = $conv(how.factor(x), how.factor(w), bias, options);
+                let (inputs, outputs) = (channels / groups * window, filters / groups * window);
+                let positions = y.shape().num_elements() / filters;
+                outcome(&mut numbers, how, &name, &mut draw, (y, inputs + 1), &[
+                    ("dx", outputs, &|all| read(x_leaf.grad(all).expect("tracked"))),
+                    ("dw", positions, &|all| read(w_leaf.grad(all).expect("tracked"))),
+                    ("db", positions, &|all| read(b.grad(all).expect("tracked"))),
                 ]);
 
                 (taps[0], taps[1]) = (channels, filters / groups);
                 let longer = stride.map(|stride| draw.between(0, stride - 1));
-                let [x, x_leaf] = input(&mut draw, dtype, shape(channels));
-                let [w, w_leaf] = input(&mut draw, dtype, taps);
+                let [x, x_leaf] = draw.input(shape(channels));
+                let [w, w_leaf] = draw.input(taps);
                 let b = draw.tensor([filters]);
                 let options = ConvTransposeOptions::new(stride, padding, longer, dilation, groups);
                 let name = format!("transposed {name}, then {taps:?} output padding {longer:?}");
-                let y = $transposed(x, w, Some(b.clone().cast(dtype)), options);
-                outcome(&mut numbers, &name, &mut draw, y, &[
-                    ("dx", &|all| read(x_leaf.grad(all).expect("tracked"))),
-                    ("dw", &|all| read(w_leaf.grad(all).expect("tracked"))),
-                    ("db", &|all| read(b.grad(all).expect("tracked"))),
+                let bias = Some(how.factor(b.clone()));
+                let y = $transposed(how.factor(x), how.factor(w), bias, options);
+                let read_once = batch * size.iter().product::<usize>();
+                let positions = y.shape().num_elements() / filters;
+                outcome(&mut numbers, how, &name, &mut draw, (y, inputs + 1), &[
+                    ("dx", outputs, &|all| read(x_leaf.grad(all).expect("tracked"))),
+                    ("dw", read_once, &|all| read(w_leaf.grad(all).expect("tracked"))),
+                    ("db", positions, &|all| read(b.grad(all).expect("tracked"))),
                 ]);
 
                 let ceil = draw.between(0, 1) == 1;
@@ -124,16 +162,18 @@ macro_rules! cases {
                     dilation,
                     ceil_mode: ceil,
                 };
-                let [x, leaf] = input(&mut draw, dtype, shape(channels));
-                let shared = Tensor::<$rank>::from_data(x.clone().into_data(), (&device(), dtype));
+                let [x, leaf] = draw.input(shape(channels));
+                let x = how.of(x);
+                let (data, dtype) = (x.clone().into_data(), x.dtype());
+                let shared = Tensor::<$rank>::from_data(data, (&device(), dtype));
                 let y = $max(shared.clone() * 2.0, options.clone());
                 numbers.push((format!("max {name} untracked"), read(y)));
                 let (y, indices) = $indexed(shared, options.clone());
                 numbers.push((format!("max {name} with indices"), read(y)));
                 numbers.push((format!("max {name} indices"), indices));
                 let y = $max(x, options);
-                outcome(&mut numbers, &format!("max {name}"), &mut draw, y, &[
-                    ("dx", &|all| read(leaf.grad(all).expect("tracked"))),
+                outcome(&mut numbers, how, &format!("max {name}"), &mut draw, (y, 1), &[
+                    ("dx", window, &|all| read(leaf.grad(all).expect("tracked"))),
                 ]);
 
                 let include = draw.between(0, 1) == 1;
@@ -145,19 +185,23 @@ macro_rules! cases {
                     count_include_pad: include,
                     ceil_mode: ceil,
                 };
-                let [x, leaf] = input(&mut draw, dtype, shape(channels));
-                let y = $average(x, options);
+                let [x, leaf] = draw.input(shape(channels));
+                let y = $average(how.factor(x), options);
                 let name = format!("average {name} include {include}");
-                outcome(&mut numbers, &name, &mut draw, y, &[
-                    ("dx", &|all| read(leaf.grad(all).expect("tracked"))),
+                // The quotient is rounded too, and so is the reciprocal of a divisor.
+                outcome(&mut numbers, how, &name, &mut draw, (y, window + 2), &[
+                    ("dx", window + 2, &|all| read(leaf.grad(all).expect("tracked"))),
                 ]);
 
                 let out: [usize; $axes] = core::array::from_fn(|_| draw.between(1, 5));
-                let [x, leaf] = input(&mut draw, dtype, shape(channels));
+                let [x, leaf] = draw.input(shape(channels));
                 let name = format!("adaptive {:?} to {out:?}", shape(channels));
-                let y = $adaptive(x, out);
-                outcome(&mut numbers, &name, &mut draw, y, &[
-                    ("dx", &|all| read(leaf.grad(all).expect("tracked"))),
+                let y = $adaptive(how.factor(x), out);
+                let axes = size.iter().zip(&out);
+                let most: usize = axes.map(|(size, out)| size.div_ceil(*out) + 1).product();
+                // At most two windows of an axis share a coordinate, as there are fewer windows than coordinates.
+                outcome(&mut numbers, how, &name, &mut draw, (y, most + 2), &[
+                    ("dx", (1 << $axes) + 2, &|all| read(leaf.grad(all).expect("tracked"))),
                 ]);
             }
             numbers
@@ -358,28 +402,47 @@ fn max_of_taps(mut x: Tensor<5>, options: MaxPoolOptions<3>) -> Tensor<5> {
     most.expect("a window has a tap")
 }
 
-/// Compares the numbers, and checks that each of the named operators was replaced. Nothing is done if the device lacks the
-/// type.
-fn check(test: &str, compute: fn(DType) -> Numbers, dtype: DType, operators: &[&str]) {
-    let Some([installed, plain]) = both(test, || compute(dtype)) else { return };
+/// Compares the numbers, and checks that each of the named operators was replaced. Nothing is done if the device lacks
+/// the type.
+///
+/// Without windowpane the operators compute in f32, on the same numbers: Burn's own sums of f16 and bf16 may be rounded
+/// after every addition. With and without it, `n` terms are added in f32, in some order, which is off by at most
+/// `n·u·Σ|terms|` with the unit roundoff `u` of f32, and then rounded once to the type. The bound is the sum of these four
+/// errors.
+fn check(test: &str, compute: fn(How) -> Numbers, dtype: DType, operators: &[&str]) {
+    let how = How { dtype, is_wide: is_plain(), of_terms: false };
+    let Some([installed, plain]) = both(test, || compute(how)) else { return };
     if installed.is_empty() {
         return;
     }
-    // Burn may round after each addition.
-    let rounding = match dtype {
-        DType::F32 => 1e-5,
-        DType::F16 => 1e-2,
-        _ => 8e-2,
+    let terms = compute(How { dtype, is_wide: true, of_terms: true });
+    let float: f32 = 2f32.powi(-24);
+    // The type's unit roundoff, and its smallest number.
+    let (unit, smallest) = match dtype {
+        DType::F32 => (float, 2f32.powi(-149)),
+        DType::F16 => (2f32.powi(-11), 2f32.powi(-24)),
+        _ => (2f32.powi(-8), 2f32.powi(-133)),
     };
-    for ((name, found), (other, expected)) in installed.iter().zip(&plain) {
+    assert_eq!(terms.len(), installed.len());
+    for (((name, found), (other, expected)), (_, terms)) in installed.iter().zip(&plain).zip(&terms)
+    {
         assert_eq!(name, other);
-        assert_eq!(found.len(), expected.len(), "{name}");
-        // Maxima are copies; sums may be added in another order.
-        let most = expected.iter().fold(1.0f32, |most, value| most.max(value.abs()));
-        let bound =
-            if name.starts_with("max") && !name.ends_with("dx") { 0.0 } else { rounding * most };
-        for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
-            assert!((found - expected).abs() <= bound, "{name} at {at}: {found} and {expected}");
+        assert_eq!((found.len(), terms.len()), (expected.len(), expected.len()), "{name}");
+        // Maxima are copies.
+        let is_exact = name.starts_with("max") && !name.ends_with("dx");
+        for (at, ((found, expected), terms)) in found.iter().zip(expected).zip(terms).enumerate() {
+            let most = found.abs().max(expected.abs());
+            // A transposed convolution is rounded before its bias, of at most 1, is added.
+            let before =
+                if name.ends_with("y") && name.starts_with("t") { most + 1.0 } else { 0.0 };
+            // The magnitudes were rounded to the type too.
+            let sums = 2.0 * float * terms / (1.0 - unit);
+            let bound = match is_exact {
+                true => 0.0,
+                false => unit * (2.0 * most + before) + sums + smallest,
+            };
+            let apart = (found - expected).abs();
+            assert!(apart <= bound, "{name} at {at}: {found} and {expected}, not within {bound}");
         }
     }
     let counters = windowpane_burn::counters();
