@@ -4,8 +4,10 @@
 
 use windowpane::geometry::{Fractional as Problem, Shape};
 use windowpane::{
-    DType, Device, Error, Extents, FractionalMaxPool, IndexBase, Layout, Pooling, Result, Tensor,
+    DType, Device, Extents, FractionalMaxPool, IndexBase, Layout, Pooling, Result, Tensor,
 };
+
+use super::queue::require;
 
 /// The options of a fractional max pooling.
 #[derive(Clone, Copy, Debug)]
@@ -24,11 +26,7 @@ impl Fractional {
         dims: &[usize],
         layout: Layout,
     ) -> Result<FractionalPlan> {
-        if !device.supports(dtype) {
-            let available: Vec<_> = device.dtypes().map(DType::name).collect();
-            let (device, available) = (device.clone(), available.join(", "));
-            return Err(Error::DTypeUnsupported { device, dtype, available });
-        }
+        require(device, dtype)?;
         let input = Shape::from_dims(dims, layout)?;
         let problem = Problem::new(input, self.kernel, self.output, layout)?;
         problem.pooling().check_indices(IndexBase::Plane)?;

@@ -4,12 +4,13 @@ use burn::backend::autodiff::checkpoint::strategy::{BalancedCheckpointing, NoChe
 use burn::tensor::{Int, Tensor};
 use burn_backend::TensorMetadata;
 use windowpane::{
-    Extents, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, ModePool, Rank, RankPool,
+    Extents, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, ModePool, Padding, Rank, RankPool,
     StochasticPool, SumPool, Window,
 };
 
 use super::fractional::Fractional;
 use super::gradient::{self, Pool};
+use super::padded::{PadOptions, PaddingMode};
 use super::primitive::{Floats, Strategy, integers_of, into_integers};
 use super::queue::{Operator, Queued, queue};
 
@@ -307,6 +308,35 @@ pub fn max_unpool<const D: usize>(
         }
     }
     .into_tensor()
+}
+
+/// Padding: a larger tensor, with zeros or copies around the input.
+///
+/// Burn's `Tensor::pad` has no circular padding, and mirrors less than the input. The input is `[batch_size, channels]`,
+/// then one to three axes, and `padding` is that of the axes: `1` or `[1, 1]` for both sides, `[(1, 2), (0, 1)]` for before
+/// and after. The gradient of each copy is added to that of the number that was copied. [`Conv2d`](super::Conv2d) is a
+/// convolution with such padding.
+///
+/// ```
+/// use burn::tensor::{Device, DeviceKind, Tensor};
+/// use windowpane_burn::nn::{self, PaddingMode};
+///
+/// let device = Device::wgpu(DeviceKind::DefaultDevice);
+/// let x = Tensor::<3>::from_data([[[1.0, 2.0, 3.0]]], &device);
+/// let y = nn::pad(x, [(2, 1)], PaddingMode::Circular);
+/// assert_eq!(y.into_data().try_to_vec::<f32>()?, [2.0, 3.0, 1.0, 2.0, 3.0, 1.0]);
+/// # Ok::<(), burn::tensor::DataError>(())
+/// ```
+///
+/// # Panics
+/// If the padding has other axes than the input, and if the device cannot compute it.
+pub fn pad<const D: usize>(
+    input: Tensor<D>,
+    padding: impl Into<Padding>,
+    mode: PaddingMode,
+) -> Tensor<D> {
+    let options = PadOptions { padding: padding.into(), mode: mode.into() };
+    pool(Pool::padding(options), input).0.into_tensor()
 }
 
 /// Computes an operator that has no gradient.

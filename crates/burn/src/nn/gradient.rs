@@ -11,10 +11,11 @@ use burn_cubecl::Cube;
 use windowpane::{LpPool, MaxPool, MaxUnpool, MinPool, StochasticPool, SumPool, Window};
 
 use super::fractional::Fractional;
+use super::padded::PadOptions;
 use super::primitive::Tracked;
 use super::queue::{Operator, Queued, queue};
 
-/// A pooling with its gradient.
+/// A pooling, or a padding, with its gradient.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pool {
     /// Computed if nobody needs the gradient.
@@ -55,6 +56,10 @@ impl Pool {
         Self::of(Operator::Sum(pool), Operator::SumBackward(pool))
     }
 
+    pub(super) fn padding(options: PadOptions) -> Self {
+        Self::of(Operator::Pad(options), Operator::PadBackward(options))
+    }
+
     pub(super) fn max(pool: MaxPool) -> Self {
         use Operator::{Max, MaxBackward, MaxIndexed};
         Self::choice(Max(pool), MaxIndexed(pool), MaxBackward(pool))
@@ -86,7 +91,7 @@ impl Pool {
         Self { forward: self.before, ..self }
     }
 
-    /// Pools, and gives the indices if there are any.
+    /// Pools or pads, and gives the indices if there are any.
     pub(super) fn pool<C: CheckpointStrategy>(self, x: Tracked) -> (Tracked, Option<Queued>) {
         let shape = x.shape();
         match PoolStep.prepare::<C>([x.node()]).compute_bound().stateful() {

@@ -1,4 +1,4 @@
-//! Poolings that Burn lacks, as modules and functions like Burn's own, with gradients.
+//! Poolings, padding and padded convolutions that Burn lacks, as modules and functions like Burn's own, with gradients.
 //!
 //! | modules | function | result | gradient |
 //! |---|---|---|---|
@@ -12,6 +12,7 @@
 //! | [`FractionalMaxPool1d`], [`FractionalMaxPool2d`], [`FractionalMaxPool3d`] | [`fractional_max_pool`] | maxima of windows at random positions | yes |
 //! | [`AdaptiveMaxPool1d`], [`AdaptiveMaxPool2d`], [`AdaptiveMaxPool3d`] | [`adaptive_max_pool`] | maxima | yes |
 //! | [`MaxUnpool1d`], [`MaxUnpool2d`], [`MaxUnpool3d`] | [`max_unpool`] | maxima at their positions, and zeros | yes |
+//! | [`Conv1d`], [`Conv2d`], [`Conv3d`] | [`pad`] | Burn's convolutions with padding that reflects, repeats or wraps around | yes |
 //!
 //! A module is configured as Burn's own are. A function takes a [`Window`](crate::Window), or the size of the output, and
 //! tensors with one to three axes behind samples and channels. They need no [`install`](crate::install).
@@ -40,8 +41,9 @@
 //! ```
 //!
 //! windowpane computes everything, forward and backward, in the memory that Burn owns and in Burn's queue; only the
-//! gradient of [`stochastic_mean`] also uses operators of Burn. Only a slice, or a tensor that is neither channels first
-//! nor channels last, is copied before. Elements are f64, f32, f16 or bf16, if the device has the type.
+//! gradient of [`stochastic_mean`] also uses operators of Burn, and the convolution after the padding is Burn's own, which
+//! [`install`](crate::install) replaces. Only a slice, or a tensor that is neither channels first nor channels last, is
+//! copied before. Elements are f64, f32, f16 or bf16, if the device has the type.
 //!
 //! The operators run on Burn's CubeCL devices. A tensor on another device, and a problem that windowpane cannot compute
 //! on a device, is a panic with the reason, as for Burn's own operators.
@@ -63,6 +65,7 @@ mod fractional;
 mod functions;
 mod gradient;
 mod modules;
+mod padded;
 mod primitive;
 mod queue;
 mod seed;
@@ -70,7 +73,7 @@ mod seed;
 pub use functions::{
     adaptive_max_pool, adaptive_max_pool_with_indices, fractional_max_pool,
     fractional_max_pool_with_indices, lp_pool, max_unpool, median_pool, min_pool,
-    min_pool_with_indices, mode_pool, rank_pool, stochastic_mean, stochastic_pool,
+    min_pool_with_indices, mode_pool, pad, rank_pool, stochastic_mean, stochastic_pool,
     stochastic_pool_with_indices, sum_pool,
 };
 pub use modules::{
@@ -87,6 +90,7 @@ pub use modules::{
     StochasticPool2dConfig, StochasticPool3d, StochasticPool3dConfig, SumPool1d, SumPool1dConfig,
     SumPool2d, SumPool2dConfig, SumPool3d, SumPool3dConfig,
 };
+pub use padded::{Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, Conv3d, Conv3dConfig, PaddingMode};
 pub(crate) use queue::is_queued;
 
 /// Stops a call that cannot be computed, as Burn's own operators do.

@@ -565,7 +565,7 @@ fractional!(
 );
 
 /// Burn's padding in windowpane's words.
-trait Sides {
+pub(super) trait Sides {
     fn sides(&self) -> Padding;
 }
 

@@ -8,11 +8,12 @@ use burn_fusion::FusionTensor;
 use burn_fusion::stream::Operation;
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
 use windowpane::{
-    DType, Device, Layout, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, ModePool, PoolPlan,
-    Pooling, RankPool, StochasticPool, SumPool, Tensor,
+    DType, Device, Error, Layout, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, ModePool,
+    PoolPlan, RankPool, StochasticPool, SumPool, Tensor, geometry,
 };
 
 use super::fractional::{Fractional, FractionalPlan};
+use super::padded::{PadOptions, PadPlan};
 use super::refuse;
 use crate::memory::{Made, Operand, Refusal, device, dims, layout_of, refusal, register, to_dtype};
 
@@ -66,6 +67,10 @@ pub(super) enum Operator {
     Unpool(MaxUnpool),
     /// `dx`, indices → `dy`
     UnpoolBackward(MaxUnpool),
+    /// `x` → `y`
+    Pad(PadOptions),
+    /// `dy` → `dx`
+    PadBackward(PadOptions),
 }
 
 impl Operator {
@@ -94,11 +99,13 @@ impl Operator {
             Self::Mode(_) => "windowpane::mode_pool",
             Self::Unpool(_) => "windowpane::max_unpool",
             Self::UnpoolBackward(_) => "windowpane::max_unpool_backward",
+            Self::Pad(_) => "windowpane::pad",
+            Self::PadBackward(_) => "windowpane::pad_backward",
         }
     }
 
-    /// The plan; `dims` are those of the input of a pooling, and of the pooled tensor of an unpooling, also for
-    /// gradients.
+    /// The plan; `dims` are those of the input of a pooling or padding, and of the pooled tensor of an unpooling, also
+    /// for gradients.
     fn plan(
         self,
         device: &Device,
@@ -133,13 +140,17 @@ impl Operator {
             Self::Mode(pool) => pool.layout(layout).plan(device, dtype, dims),
             Self::Unpool(pool) => pool.layout(layout).plan(device, dtype, dims),
             Self::UnpoolBackward(pool) => pool.layout(layout).plan_backward(device, dtype, dims),
+            Self::Pad(options) | Self::PadBackward(options) => {
+                let plan = PadPlan::new(options, device, dtype, dims, layout);
+                return plan.map(|plan| Plan::Pad(plan.into()));
+            }
         };
         plan.map(|plan| Plan::Window(plan.into()))
     }
 
     /// The shape of its result, in Burn's order of the axes.
     fn result(self, plan: &Plan) -> Shape {
-        let pooling = plan.pooling();
+        let [input, output] = plan.shapes();
         let shape = match self {
             Self::NormBackward(_)
             | Self::SumBackward(_)
@@ -147,8 +158,9 @@ impl Operator {
             | Self::MinBackward(_)
             | Self::FractionalBackward(_)
             | Self::DrawnBackward(_)
-            | Self::Unpool(_) => pooling.input(),
-            _ => pooling.output(),
+            | Self::PadBackward(_)
+            | Self::Unpool(_) => input,
+            _ => output,
         };
         shape.dims(Layout::ChannelsFirst).collect::<Vec<_>>().into()
     }
@@ -172,6 +184,14 @@ impl Operator {
                 Ok(results)
             }
             Plan::Fractional(plan) => plan.run(inputs, self.gives_indices()),
+            Plan::Pad(plan) => {
+                let [from] = inputs else { unreachable!("a padding reads one tensor") };
+                let made = match self {
+                    Self::PadBackward(_) => plan.backward(from),
+                    _ => plan.forward(from),
+                };
+                Ok(vec![made?])
+            }
         }
     }
 }
@@ -180,16 +200,29 @@ impl Operator {
 enum Plan {
     Window(Box<PoolPlan>),
     Fractional(Box<FractionalPlan>),
+    Pad(Box<PadPlan>),
 }
 
 impl Plan {
-    /// The shapes of the problem.
-    fn pooling(&self) -> &Pooling {
-        match self {
+    /// The shapes of the input and the output of the pooling or padding.
+    fn shapes(&self) -> [geometry::Shape; 2] {
+        let pooling = match self {
             Self::Window(plan) => plan.pooling(),
             Self::Fractional(plan) => plan.pooling(),
-        }
+            Self::Pad(plan) => return [plan.problem().input(), plan.problem().output()],
+        };
+        [pooling.input(), pooling.output()]
     }
+}
+
+/// Refuses a type that the device lacks, as windowpane's plans do.
+pub(super) fn require(device: &Device, dtype: DType) -> windowpane::Result<()> {
+    if device.supports(dtype) {
+        return Ok(());
+    }
+    let available: Vec<_> = device.dtypes().map(DType::name).collect();
+    let (device, available) = (device.clone(), available.join(", "));
+    Err(Error::DTypeUnsupported { device, dtype, available })
 }
 
 /// Whether an operation of Burn's queue was queued here.

@@ -116,6 +116,7 @@ fn an_untracked_input_on_a_device_with_gradients() {
 #[test]
 fn an_empty_batch_has_an_empty_result() {
     let x = Tensor::<3>::zeros([0, 2, 6], &device());
+    assert_eq!(nn::pad(x.clone(), 2, nn::PaddingMode::Circular).dims(), [0, 2, 10]);
     let (y, indices) = nn::min_pool_with_indices(x, Window::new(2).stride(2));
     assert_eq!((y.dims(), indices.dims()), ([0, 2, 3], [0, 2, 3]));
     assert_eq!((read(y), read_integers(indices)), (vec![], vec![]));
@@ -160,6 +161,13 @@ fn an_index_that_is_no_position_writes_nothing() {
 #[should_panic(expected = "windowpane_burn::nn: ")]
 fn a_window_that_does_not_fit_is_refused() {
     nn::sum_pool(Tensor::<3>::zeros([1, 1, 3], &device()), Window::new(4));
+}
+
+#[test]
+#[should_panic(expected = "windowpane_burn::nn: ")]
+fn padding_of_other_axes_is_refused() {
+    let x = Tensor::<3>::zeros([1, 1, 3], &device());
+    nn::pad(x, [1, 1], nn::PaddingMode::Circular);
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! The poolings of `windowpane_burn::nn`, forward and backward, against windowpane's `host`.
+//! The poolings and the padding of `windowpane_burn::nn`, forward and backward, against windowpane's `host`.
 
 mod corners;
 #[path = "../shared/draw.rs"]
 mod draw;
 mod drawn;
+mod padded;
 mod random;
 
 use burn::tensor::{Int, Tensor};
