@@ -26,12 +26,14 @@ fn main() -> windowpane::Result<()> {
     let dy = Tensor::random(&devices[0], DType::F32, [samples, 28, 28, 16], 2)?;
     let whole = conv.backward_weight(&dy, &x)?;
 
-    // The launches only queue work, so the devices compute at the same time.
-    let gradients = (0..parts).map(|part| {
+    let moved = (0..parts).map(|part| {
         let device = &devices[part % devices.len()];
         let own = |tensor: &Tensor| tensor.narrow(0, 8 * part, 8)?.to_device(device);
-        conv.backward_weight(&own(&dy)?, &own(&x)?)
+        Ok([own(&dy)?, own(&x)?])
     });
+    let moved = moved.collect::<windowpane::Result<Vec<_>>>()?;
+    // The launches only queue work, so the devices compute at the same time.
+    let gradients = moved.iter().map(|[dy, x]| conv.backward_weight(dy, x));
     let gradients = gradients.collect::<windowpane::Result<Vec<Tensor>>>()?;
     let sums = match group(&devices) {
         Ok(group) => {
