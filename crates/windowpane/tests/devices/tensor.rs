@@ -233,6 +233,8 @@ fn conversions_of_devices_are_the_hosts() {
         Tensor::from_slice(&host, &floats, [floats.len()]),
         Tensor::from_slice(&host, &halves.collect::<Vec<_>>(), [bits.len()]),
         Tensor::from_slice(&host, &upper_halves.collect::<Vec<_>>(), [bits.len()]),
+        Tensor::from_slice(&host, &(i16::MIN..=i16::MAX).collect::<Vec<_>>(), [1 << 16]),
+        Tensor::from_slice(&host, &(1..=u16::MAX).collect::<Vec<_>>(), [(1 << 16) - 1]),
         Tensor::from_slice(&host, &(i8::MIN..=i8::MAX).collect::<Vec<_>>(), [256]),
         Tensor::from_slice(&host, &(1..=u8::MAX).collect::<Vec<_>>(), [255]),
     ];
