@@ -68,6 +68,11 @@ fn operators_take_the_types_of_the_table() {
             "`FractionalMaxPool`" => FractionalMaxPool::new(2, 2).forward(&x).is_ok(),
             "`Pad`" => Pad::new(1).forward(&x).is_ok(),
             "`Conv`" => plain.plan(&host, dtype, &image, &w).is_ok(),
+            "`QuantizedConv`" => {
+                let scale = Tensor::from_slice(&host, &[1f32, 1.0], [2]).expect("two numbers");
+                let w = Tensor::random(&host, dtype, w, 2).expect("host has every type");
+                plain.quantized().forward(&x, &w, &scale, None).is_ok()
+            }
             "`ConvTranspose`" => ConvTranspose::new(3).plan(&host, dtype, &image, &w).is_ok(),
             "gradients (all but `MedianPool`, `RankPool` and `ModePool`)" => {
                 let all = [
@@ -89,7 +94,7 @@ fn operators_take_the_types_of_the_table() {
             other => panic!("the table has the unknown operator {other}"),
         }
     };
-    assert_eq!(table.len(), 15, "every operator has a row");
+    assert_eq!(table.len(), 16, "every operator has a row");
     for (operator, cells) in &table {
         for (dtype, cell) in cells {
             let expected = if takes(operator, *dtype) { "yes" } else { "–" };

@@ -68,6 +68,7 @@ impl PlanConv {
         let device = self.on.open()?;
         let dtype = self.conv.dtype.unwrap_or(dtype);
         let plan = match self.pass {
+            Pass::Forward if dtype == DType::I8 => conv.quantized().plan(&device, &x, &w)?,
             Pass::Forward => conv.plan(&device, dtype, &x, &w)?,
             Pass::Data => conv.plan_backward_data(&device, dtype, &x, &w)?,
             Pass::Weight => conv.plan_backward_weight(&device, dtype, &x, &w)?,

@@ -1,6 +1,8 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::{DType, Error};
+
 /// The activation of a convolution, applied to a sum before it is rounded and stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -23,6 +25,26 @@ pub enum Activation {
 impl Activation {
     /// The default slope of [`Leaky`](Self::Leaky).
     pub const SLOPE: f32 = 0.01;
+
+    /// Refuses an output that a quantized convolution with this activation cannot have. The numbers of an output in `i8`
+    /// are multiples of the caller's unit, on which `relu6`, `gelu` and `silu` depend.
+    ///
+    /// ```
+    /// use windowpane_geometry::{Activation, DType};
+    ///
+    /// assert!(Activation::Relu.check_quantized(DType::I8).is_ok());
+    /// assert!(Activation::Gelu.check_quantized(DType::I8).is_err());
+    /// assert!(Activation::Gelu.check_quantized(DType::F32).is_ok());
+    /// assert!(Activation::None.check_quantized(DType::I32).is_err());
+    /// ```
+    pub fn check_quantized(self, output: DType) -> Result<(), Error> {
+        match (output, self) {
+            (DType::F32 | DType::F16 | DType::BF16, _)
+            | (DType::I8, Self::None | Self::Relu | Self::Leaky(_)) => Ok(()),
+            (DType::I8, _) => Err(Error::QuantizedActivation),
+            _ => Err(Error::QuantizedOutput { output }),
+        }
+    }
 }
 
 /// Prints `relu`, or `leaky:0.01`.

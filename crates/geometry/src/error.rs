@@ -1,6 +1,6 @@
 use core::fmt;
 
-use crate::{AXES, Exponent};
+use crate::{AXES, DType, Exponent};
 
 /// The name of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,7 @@ pub enum Quantity {
     Filters,
     FilterChannels,
     FilterElements,
+    Terms,
 }
 
 impl fmt::Display for Quantity {
@@ -85,6 +86,7 @@ impl fmt::Display for Quantity {
             Self::Filters => "number of filters",
             Self::FilterChannels => "channel count of the filters",
             Self::FilterElements => "number of filter elements",
+            Self::Terms => "number of 8-bit products in a sum",
         })
     }
 }
@@ -103,6 +105,7 @@ impl Quantity {
             Self::Elements => "the batch, the channels or an extent",
             Self::Taps => "the kernel",
             Self::FilterElements => "the filters, their channels or their number",
+            Self::Terms => "the kernel or the channels of a group",
             _ => "it",
         }
     }
@@ -221,6 +224,13 @@ pub enum Error {
         /// The coordinates that its windows cover.
         covered: usize,
     },
+    /// A quantized convolution cannot have an output of this type.
+    QuantizedOutput {
+        /// The requested type.
+        output: DType,
+    },
+    /// The activation of an output in `i8` depends on the unit of its numbers.
+    QuantizedActivation,
     /// The filters' kernel differs from the window's.
     FilterKernel {
         /// The axis.
@@ -316,6 +326,14 @@ impl fmt::Display for Error {
                 f,
                 "the windows of a transposed convolution cover {covered} on the {axis} axis and the \
                  padding of {padding} leaves nothing of it; pad less"
+            ),
+            Self::QuantizedOutput { output } => write!(
+                f,
+                "a quantized convolution has no output of {output}; ask for f32, f16, bf16 or i8"
+            ),
+            Self::QuantizedActivation => f.write_str(
+                "an output in i8 was requested with an activation that depends on the unit of its \
+                 numbers; use none, relu or leaky, or an output in f32",
             ),
             Self::FilterKernel { axis, window, filter } => write!(
                 f,

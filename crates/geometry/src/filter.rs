@@ -1,6 +1,6 @@
 use core::fmt;
 
-use crate::{AXES, Axis, AxisName, Error, Extents, Grid, Layout, Quantity, Shape, Window};
+use crate::{AXES, Axis, AxisName, Error, Extents, Grid, LIMIT, Layout, Quantity, Shape, Window};
 
 /// The memory layout of filters, named by its 2-D form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -225,6 +225,33 @@ impl Convolution {
     /// The positions of the window.
     pub fn grid(&self) -> &Grid {
         &self.grid
+    }
+
+    /// Refuses sums of so many products of 8-bit integers that they may not fit in 32 bits: more than 131071 terms of up
+    /// to 128·128.
+    ///
+    /// ```
+    /// # use windowpane_geometry::{Convolution, Extents, Filter, FilterLayout, Layout, Shape, Window};
+    /// let convolution = |channels: usize| {
+    ///     let image = Shape::new(1, channels, Extents::from([8, 8]))?;
+    ///     let filter = Filter::new(1, channels, Extents::from([3, 3]))?;
+    ///     let (window, layout) = (Window::new([3, 3]), Layout::ChannelsLast);
+    ///     Convolution::new(image, filter, &window, 1, layout, FilterLayout::Fhwc)
+    /// };
+    /// assert!(convolution(131_071 / 9)?.check_int8().is_ok());
+    /// assert!(convolution(131_071 / 9 + 1)?.check_int8().is_err());
+    /// # Ok::<(), windowpane_geometry::Error>(())
+    /// ```
+    pub fn check_int8(&self) -> Result<(), Error> {
+        const LARGEST_PRODUCT: usize = 1 << 14;
+        let limit = LIMIT / LARGEST_PRODUCT;
+        match self.filter.taps().saturating_mul(self.filter.channels()) {
+            terms if terms <= limit => Ok(()),
+            terms => {
+                let (axis, what, asked) = (None, Quantity::Terms, Some(terms));
+                Err(Error::TooLarge { axis, what, asked, limit })
+            }
+        }
     }
 
     /// The number of groups that both channel counts are divided into.

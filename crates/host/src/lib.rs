@@ -11,6 +11,8 @@
 //! medians and other ranks, and [`mode()`] the most frequent numbers, for blocks of neighbouring windows at once
 //! (`windows.rs`).
 //!
+//! [`quantized()`] computes exact sums of products of `i8` by the same matrix products.
+//!
 //! Sums of `f64` are in `f64`, all others in `f32`; the sum is rounded once. Results do not depend on the number of
 //! threads. The zeros of the padding are multiplied, so where the other factor is infinite or NaN the reference runs.
 //!
@@ -41,6 +43,7 @@ mod memory;
 mod mode;
 mod patch;
 pub mod pool;
+mod quantized;
 mod rank;
 mod shared;
 mod sum;
@@ -52,6 +55,7 @@ pub use depthwise::is_depthwise;
 pub use element::Element;
 pub use memory::bytes;
 pub use mode::{mode, mode_bytes};
+pub use quantized::{quantized, quantized_bytes};
 pub use rank::{Ranked, rank, rank_bytes};
 
 use windowpane_geometry::{Convolution, Layout, Pass};

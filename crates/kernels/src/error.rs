@@ -22,6 +22,12 @@ pub enum PlanError {
         /// The requested type.
         dtype: DType,
     },
+    /// A quantized convolution was given tensors of another type.
+    #[error("a quantized convolution was given {dtype}; convert input and filters to i8 first")]
+    Int8Only {
+        /// The type of the tensors.
+        dtype: DType,
+    },
     /// The device cannot compute powers of this type.
     #[error(
         "this device has no powers of {dtype}; use an exponent of 1 or 2, another type, or `host`"

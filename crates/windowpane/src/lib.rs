@@ -57,7 +57,8 @@ mod wayland_log;
 
 pub use ceiling::ArithmeticUnit;
 pub use conv::{
-    Conv, ConvAlgorithm, ConvPlan, ConvTranspose, Tuned, UnknownConvAlgorithm, UnknownTuned,
+    Conv, ConvAlgorithm, ConvPlan, ConvTranspose, QuantizedConv, Tuned, UnknownConvAlgorithm,
+    UnknownTuned,
 };
 pub use device::{Backend, Device, UnknownBackend};
 pub use element::Element;

@@ -1,7 +1,7 @@
 //! Convolution as a case: the kinds `conv` and `convtranspose`.
 //!
 //! A transposed convolution is read as the convolution that it transposes: its forward pass is the data gradient of that
-//! one, and its data gradient the forward pass.
+//! one, and its data gradient the forward pass. A forward pass of `i8` is a quantized convolution with a result in `i8`.
 
 use serde::Deserialize;
 use windowpane::geometry::{Padded, Shape};
@@ -10,8 +10,8 @@ use windowpane::{
     Layout, PaddingMode, Precision, Result, Tensor,
 };
 use windowpane_reference::conv::{
-    Epilogue, activate_total, bias_gradient_totals, data_gradient_totals, forward_totals,
-    weight_gradient_totals,
+    Epilogue, Scaling, activate_total, bias_gradient_totals, data_gradient_totals, forward_totals,
+    quantized, weight_gradient_totals,
 };
 use windowpane_reference::{Scalar, Total, pad};
 
@@ -84,6 +84,9 @@ const SOME: usize = 8;
 
 /// The least number of samples, however long their sums: blocks of windows extend across samples.
 const FEWEST_SAMPLES: usize = 2;
+
+/// The factor that makes random fractions integers of 8 bits.
+const LIKE_INTEGERS: f64 = 100.0;
 
 /// The unit roundoff of tf32, which has 11 significant bits.
 const TF32: f64 = 1.0 / 2048.0;
@@ -293,6 +296,9 @@ impl Fields {
         if let Some((field, _)) = set.iter().find(|it| it.1 && case.pass != "fwd") {
             return only(field, "the pass fwd");
         }
+        if case.dtype()? == DType::I8 && fields.residual {
+            return only("residual", "floats");
+        }
         if case.kind != "convtranspose" {
             return match fields.output_padding.is_empty() {
                 true => Ok(fields),
@@ -388,7 +394,7 @@ impl Fields {
     fn forward(&self, case: &Case) -> Result<ConvPlan, Failure> {
         let layout = case.layout()?;
         let (x, w) = (self.sliding.dims(layout), self.filter_dims(layout));
-        Ok(self.conv(layout)?.plan(&Device::host(), case.dtype()?, &x, &w)?)
+        Ok(forward_of(&self.conv(layout)?, &Device::host(), case.dtype()?, &x, &w)?)
     }
 
     /// The dimensions of a pass's result.
@@ -451,7 +457,7 @@ impl Fields {
         let (x, w) = (self.sliding.dims(layout), self.filter_dims(layout));
         let operator = operator(case)?;
         let plan = match operator {
-            Operator::Forward => conv.plan(device, dtype, &x, &w)?,
+            Operator::Forward => forward_of(&conv, device, dtype, &x, &w)?,
             Operator::Data => conv.plan_backward_data(device, dtype, &x, &w)?,
             Operator::Weight => conv.plan_backward_weight(device, dtype, &x, &w)?,
             Operator::Bias => {
@@ -536,12 +542,23 @@ impl Fields {
         };
         // Small enough that sums of outliers stay far below the largest f16.
         let small = 1.0 / (16.0 * (terms.max(1) as f64).sqrt());
-        let inputs = match second {
-            Some(second) => vec![fill(&first, 1, 1.0)?, fill(&second, 2, small)?],
-            None => vec![fill(&first, 1, small)?],
+        let is_quantized = case.dtype()? == DType::I8;
+        let [larger, smaller] = if is_quantized { [LIKE_INTEGERS; 2] } else { [1.0, small] };
+        let mut inputs = match second {
+            Some(second) => vec![fill(&first, 1, larger)?, fill(&second, 2, smaller)?],
+            None => vec![fill(&first, 1, smaller)?],
         };
         let filters = if self.transposed { self.sliding.c } else { self.cout };
-        let bias = self.bias.then(|| fill(&[filters], 3, 1.0)).transpose()?;
+        let vector = |of: &dyn Fn(usize) -> f32| {
+            Tensor::from_slice(device, &(0..filters).map(of).collect::<Vec<_>>(), [filters])
+        };
+        let bias = match is_quantized {
+            true => {
+                inputs.push(vector(&|f| small as f32 * (1.0 + (f % 5) as f32 / 4.0))?);
+                self.bias.then(|| vector(&|f| (f % 9) as f32 - 3.5)).transpose()?
+            }
+            false => self.bias.then(|| fill(&[filters], 3, 1.0)).transpose()?,
+        };
         let residual = self.residual.then(|| fill(&result, 4, 1.0)).transpose()?;
         let conv = self.conv(layout)?.precision(case.precision()?);
         let ends = self.bias || self.activation() != Activation::None;
@@ -549,6 +566,20 @@ impl Fields {
         let transposed = (self.transposed && ends).then_some(transposed);
         let results = Vec::new();
         Ok(Convolving { operator, plan, conv, transposed, inputs, bias, residual, results })
+    }
+}
+
+/// Plans a forward pass, or a quantized convolution.
+fn forward_of(
+    conv: &Conv,
+    device: &Device,
+    dtype: DType,
+    x: &[usize],
+    w: &[usize],
+) -> Result<ConvPlan> {
+    match dtype {
+        DType::I8 => conv.quantized().output(dtype).plan(device, x, w),
+        _ => conv.plan(device, dtype, x, w),
     }
 }
 
@@ -571,6 +602,17 @@ impl Convolving {
         let problem = plan.problem();
         let first = |picks| part.data::<T>(&self.inputs[0], picks, case);
         let filled = |x: Vec<T>| padded.as_ref().map_or(x.clone(), |padded| pad::pad(padded, &x));
+        if let [_, w, scale] = &self.inputs[..] {
+            let integers = |all: Vec<T>| all.iter().map(|x| x.to_f64() as i8).collect::<Vec<_>>();
+            let (x, w) = (filled(first(&part.channels)?), part.filters_of(w, fields, case)?);
+            let scale = select(&scale.to_vec::<f32>()?, scale.dims(), 0, &part.filters);
+            let bias = self.bias_of::<f32>(&part.filters)?;
+            let (bias, activation) = (bias.as_deref(), fields.activation());
+            let scaling = Scaling { scale: &scale, bias, activation };
+            let exact = quantized::<i8>(problem, &integers(x), &integers(w), scaling).into_iter();
+            let total = |y: i8| Total { value: y.into(), magnitude: 0.0, terms: 1 };
+            return Ok(exact.map(total).collect());
+        }
         let totals = match (self.operator, self.inputs.get(1)) {
             (Operator::Forward, Some(w)) => {
                 let (x, w) = (filled(first(&part.channels)?), part.filters_of(w, fields, case)?);

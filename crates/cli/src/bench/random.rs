@@ -241,6 +241,9 @@ fn sorts(device: &Device) -> Vec<Sort> {
         add("pad", "fwd", false, false);
         if !dtype.is_float() {
             // Sums of wider integers may not fit.
+            if dtype == DType::I8 {
+                add("conv", "fwd", false, false);
+            }
             if dtype != DType::I32 {
                 add("avgpool", "fwd", false, false);
                 add("sumpool", "fwd", false, false);
@@ -467,10 +470,15 @@ fn extra(sort: &Sort, last: bool, dice: &mut Dice) -> Vec<(&'static str, Value)>
             let own = if last { "fhwc" } else { "fchw" };
             extra.push(("filters", json!(dice.of(&[own, own, "hwcf"]))));
             if sort.pass == "fwd" && dice.chance(50) {
+                let is_float = sort.dtype.is_float();
                 let activations = ["none", "relu", "relu6", "gelu", "silu", "leaky:0.1"];
-                extra.push(("activation", json!(dice.of(&activations))));
+                let activation = match is_float {
+                    true => dice.of(&activations),
+                    false => dice.of(&["none", "relu", "leaky:0.1"]),
+                };
+                extra.push(("activation", json!(activation)));
                 extra.push(("bias", json!(dice.chance(60))));
-                if sort.kind == "conv" {
+                if sort.kind == "conv" && is_float {
                     extra.push(("residual", json!(dice.chance(40))));
                 }
             }

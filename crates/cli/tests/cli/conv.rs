@@ -32,6 +32,37 @@ fn a_convolution_by_hand() {
     folder.holds("dw.npy", &[1, 2, 2, 1], &[11.0f32, 14.0, 20.0, 23.0]);
 }
 
+/// int8 files with a scale per filter, computed by hand in two types, and the same on every backend.
+#[test]
+fn a_quantized_convolution_by_hand() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 3, 1], &[100i8, -20, 127]);
+    let w = folder.write("w.npy", &[2, 2, 1], &[1i8, 2, 127, 127]);
+    let s = folder.write("s.npy", &[2], &[0.5f32, 0.25]);
+    let b = folder.write("b.npy", &[2], &[1.0f32, 0.0]);
+    let y = folder.name("y.npy");
+    let conv = ["conv", &x, &w, "-o", &y, "--scale", &s, "--bias", &b];
+    run(&conv).succeeded();
+    folder.holds("y.npy", &[1, 2, 2], &[31.0f32, 2540.0, 118.0, 3397.25]);
+    run(&[&conv[..], &["--output-dtype", "i8"]].concat()).succeeded();
+    folder.holds("y.npy", &[1, 2, 2], &[31i8, 127, 118, 127]);
+    for dtype in ["f32", "i8"] {
+        let options = ["--scale", &s, "--padding", "1", "--output-dtype", dtype];
+        same_everywhere(&folder, &[&["conv", &x, &w], &options[..]].concat());
+    }
+    let floats = folder.write("floats.npy", &[1, 3, 1], &[1.0f32; 3]);
+    let refused = |arguments: &[&str], status, part| {
+        let y = folder.name("refused.npy");
+        run(&[&["conv"], arguments, &["-o", &y, "--scale", &s]].concat()).refused(status, part);
+    };
+    refused(&[&floats, &w], 1, "quantize");
+    refused(&[&x, &w, "--bias", &x], 1, "bias");
+    refused(&[&x, &w, "--residual", &x], 2, "--residual");
+    refused(&[&x, &w, "--dtype", "i8"], 2, "--dtype");
+    refused(&[&x, &w, "--output-dtype", "i32"], 1, "i32");
+    refused(&[&x, &w, "--output-dtype", "i8", "--activation", "gelu"], 1, "relu or leaky");
+}
+
 /// Every backend writes the same file as `host` in every layout, bit for bit because the inputs are whole numbers.
 #[test]
 fn convolutions_agree_across_backends_and_layouts() {

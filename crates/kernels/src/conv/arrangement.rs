@@ -13,6 +13,7 @@ use cubecl::server::Handle;
 use windowpane_geometry::{Convolution, DType, Filter, FilterLayout, Layout, Shape};
 
 use super::problem::Pass;
+use crate::cube::convert::accumulator;
 use crate::device::{Capabilities, Target};
 use crate::{strided, transpose};
 
@@ -138,13 +139,16 @@ impl Rearrangement {
         }
     }
 
-    /// The bytes of each transposed tensor, without a residual, which a plan does not know about.
+    /// The bytes of each transposed tensor, without a residual, which a plan does not know about. Integers have results of
+    /// other types, of which the largest is counted.
     fn each(&self, dtype: DType) -> impl Iterator<Item = usize> + use<> {
         let ([first, second], out) = self.transposes();
-        let bytes = move |matrices: Matrices| {
-            matrices.into_iter().fold(dtype.size(), usize::saturating_mul)
+        let result = if dtype.is_float() { dtype } else { accumulator(dtype) };
+        let bytes = |matrices: Option<Matrices>, dtype: DType| {
+            matrices.map(|all| all.into_iter().fold(dtype.size(), usize::saturating_mul))
         };
-        [first, second, out].into_iter().flatten().map(bytes)
+        let all = [bytes(first, dtype), bytes(second, dtype), bytes(out, result)];
+        all.into_iter().flatten()
     }
 
     /// The bytes of the rearranged tensors.
@@ -169,11 +173,11 @@ impl Rearrangement {
         transposes + [read, written].into_iter().flatten().map(sample).sum::<f64>()
     }
 
-    /// Rearranges the tensors that a kernel reads, and allocates the tensor that it writes.
+    /// Rearranges the tensors that a kernel reads, and allocates the tensor that it writes, each with its type.
     pub(super) fn before(
         &self,
         target: Target<'_>,
-        dtype: DType,
+        [dtype, stored]: [DType; 2],
         factors: [&Handle; 2],
         residual: Option<&Handle>,
         out: &Handle,
@@ -188,8 +192,8 @@ impl Rearrangement {
         let [read, written] = self.samplings();
         let sampled = read.map(|sampling| sampling.sample(target, dtype, factors[0]));
         let out = match (result, written) {
-            (Some(matrices), _) => room(target, dtype, matrices.into_iter().product()),
-            (None, Some(sampling)) => room(target, dtype, sampling.elements()),
+            (Some(matrices), _) => room(target, stored, matrices.into_iter().product()),
+            (None, Some(sampling)) => room(target, stored, sampling.elements()),
             (None, None) => out.clone(),
         };
         Rearranged {

@@ -7,15 +7,16 @@ use super::arrangement::Rearrangement;
 use super::common::arguments::Arguments;
 use super::common::epilogue::Epilogue;
 use super::common::split_k;
-use super::problem::{Pass, Request, Task, results, windows};
+use super::problem::{Pass, Request, Task, operands, results, windows};
 use super::select::Plan;
 use crate::cube::buffers::BufferError;
 use crate::cube::buffers::{self, Given};
 use crate::cube::convert::accumulator;
 use crate::device::{Capabilities, Target};
-use crate::error::PlanError;
+use crate::error::{PlanError, ensure};
+use crate::packed;
 
-/// The tensors of a launch. All have the same type.
+/// The tensors of a launch. All have the same type, except in a quantized convolution.
 #[derive(Clone, Copy, Debug)]
 pub enum Operands<'a> {
     /// The convolution, with its epilogue.
@@ -30,6 +31,24 @@ pub enum Operands<'a> {
         residual: Option<&'a Handle>,
         /// The activation function that is applied last.
         activation: Activation,
+        /// The output.
+        y: &'a Handle,
+    },
+    /// A quantized convolution: `activation(scale · sum + bias)` of exact sums of products of `i8`, with a scale and a bias
+    /// in `f32` for each filter.
+    Quantized {
+        /// The input, in `i8`.
+        x: &'a Handle,
+        /// The filters, in `i8`.
+        w: &'a Handle,
+        /// One number in `f32` per filter.
+        scale: &'a Handle,
+        /// One number in `f32` per filter.
+        bias: Option<&'a Handle>,
+        /// The activation function that is applied last, before rounding.
+        activation: Activation,
+        /// The type of the output: `f32`, `f16`, `bf16` or `i8`.
+        output: DType,
         /// The output.
         y: &'a Handle,
     },
@@ -64,7 +83,7 @@ impl Operands<'_> {
     /// The pass that the launch computes.
     pub fn pass(&self) -> Pass {
         match self {
-            Self::Forward { .. } => Pass::Forward,
+            Self::Forward { .. } | Self::Quantized { .. } => Pass::Forward,
             Self::Data { .. } => Pass::Data,
             Self::Weight { .. } => Pass::Weight,
             Self::Bias { .. } => Pass::Bias,
@@ -77,9 +96,28 @@ impl Operands<'_> {
             Self::Forward { x, w, bias, residual, activation, y } => {
                 ([x, w], y, Epilogue { bias, residual, activation, ..Epilogue::NONE })
             }
+            Self::Quantized { x, w, scale, bias, activation, y, .. } => {
+                ([x, w], y, Epilogue { bias, scale: Some(scale), activation, ..Epilogue::NONE })
+            }
             Self::Data { dy, w, dx } => ([dy, w], dx, Epilogue::NONE),
             Self::Weight { dy, x, dw } => ([x, dy], dw, Epilogue::NONE),
             Self::Bias { dy, db } => ([dy, dy], db, Epilogue::NONE),
+        }
+    }
+
+    /// The type of the results, if those of the factors can have such results.
+    fn result(&self, dtype: DType) -> Result<DType, PlanError> {
+        match *self {
+            Self::Quantized { activation, output, .. } => {
+                ensure(dtype == DType::I8, PlanError::Int8Only { dtype })?;
+                activation.check_quantized(output)?;
+                Ok(output)
+            }
+            _ => {
+                let error = PlanError::FloatsOnly { operator: "convolution", dtype };
+                ensure(dtype.is_float(), error)?;
+                Ok(dtype)
+            }
         }
     }
 
@@ -102,6 +140,16 @@ impl Operands<'_> {
                 let read = [input("the input", x), weights("the filters", w)];
                 let read: Vec<_> = read.into_iter().chain(bias).chain(residual).collect();
                 buffers::check(device, &read, &[output("the output", y)])
+            }
+            Self::Quantized { x, w, scale, bias, output: result, y, .. } => {
+                let number =
+                    |name, handle| Given { dtype: DType::F32, ..given(name, handle, filters) };
+                let read =
+                    [input("the input", x), weights("the filters", w), number("the scales", scale)];
+                let bias = bias.map(|bias| number("the bias", bias));
+                let read: Vec<_> = read.into_iter().chain(bias).collect();
+                let y = Given { dtype: result, ..output("the output", y) };
+                buffers::check(device, &read, &[y])
             }
             Self::Data { dy, w, dx } => {
                 let read = [output("the output's gradient", dy), weights("the filters", w)];
@@ -129,40 +177,80 @@ pub fn launch(
     dtype: DType,
     precision: Precision,
     plan: &Plan,
-    operands: Operands<'_>,
+    tensors: Operands<'_>,
 ) -> Result<(), PlanError> {
     let Target { client, device } = target;
-    let request = Request { pass: operands.pass(), dtype, precision };
+    let request = Request { pass: tensors.pass(), dtype, precision };
+    let result = tensors.result(dtype)?;
     plan.check(conv, request, device)?;
-    operands.check(conv, dtype, device)?;
+    tensors.check(conv, dtype, device)?;
     if results(conv, request.pass) == 0 {
         return Ok(());
     }
     if windows(conv) == 0 {
         return Err(PlanError::NoWindows);
     }
-    let (factors, out, epilogue) = operands.parts();
+    let (factors, out, epilogue) = tensors.parts();
+    let unpacked = Unpacked::new(target, request, result, conv, (factors, out));
+    let (request, stored) = (request.computed(device), device.computed(result));
     let read = plan.arrangement.of(conv, request.pass).ok_or(PlanError::Foreign)?;
     let rearrangement = Rearrangement::new(conv, plan.arrangement, request.pass);
-    let tensors = rearrangement.before(target, dtype, factors, epilogue.residual, out);
+    let types = [request.dtype, stored];
+    let factors = unpacked.factors.each_ref();
+    let own = rearrangement.before(target, types, factors, epilogue.residual, &unpacked.out);
     let arguments = Arguments {
         client,
         task: Task { conv: &read, request, device },
         units: plan.units,
         contiguous: plan.contiguous,
         splits: plan.splits,
-        stored: plan.stored(dtype),
-        operands: tensors.factors.each_ref(),
-        out: &tensors.out,
+        stored,
+        operands: own.factors.each_ref(),
+        out: &own.out,
         epilogue: Epilogue {
-            residual: tensors.residual.as_ref(),
+            residual: own.residual.as_ref(),
             rounds: device.rounds_bf16,
             ..epilogue
         },
     };
     compute(plan, &arguments)?;
-    rearrangement.after(target, dtype, &tensors.out, out);
+    rearrangement.after(target, stored, &own.out, &unpacked.out);
+    if device.packs(result) {
+        packed::pack(target, result, &unpacked.out, out, results(conv, request.pass));
+    }
     Ok(())
+}
+
+/// The tensors of a launch in types that the device's kernels have.
+struct Unpacked {
+    factors: [Handle; 2],
+    out: Handle,
+}
+
+impl Unpacked {
+    /// Unpacks the factors, and allocates the result, where the device packs their types.
+    fn new(
+        target: Target<'_>,
+        request: Request,
+        result: DType,
+        conv: &Convolution,
+        (factors, out): ([&Handle; 2], &Handle),
+    ) -> Self {
+        let Request { pass, dtype, .. } = request;
+        let device = target.device;
+        let unpack = |handle: &Handle, elements| match device.packs(dtype) {
+            true => packed::unpack(target, dtype, handle, elements),
+            false => handle.clone(),
+        };
+        let [first, second] = operands(conv, pass);
+        Self {
+            factors: [unpack(factors[0], first), unpack(factors[1], second)],
+            out: match device.packs(result) {
+                true => packed::room(target.client, result, results(conv, pass)),
+                false => out.clone(),
+            },
+        }
+    }
 }
 
 /// Launches the plan's kernel, and the addition of its parts if sums are split.
@@ -173,9 +261,10 @@ fn compute(plan: &Plan, arguments: &Arguments<'_>) -> Result<(), PlanError> {
         return plan.launch(arguments);
     }
     let elements = plan.splits * results(conv, pass);
-    let parts = client.empty(elements * accumulator(dtype).size());
+    let stored = accumulator(dtype);
+    let parts = client.empty(elements * stored.size());
     let epilogue = Epilogue { rounds: device.rounds_bf16, ..Epilogue::NONE };
-    plan.launch(&Arguments { out: &parts, epilogue, ..*arguments })?;
+    plan.launch(&Arguments { out: &parts, stored, epilogue, ..*arguments })?;
     split_k::add_parts(arguments, &parts);
     Ok(())
 }

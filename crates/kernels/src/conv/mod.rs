@@ -39,6 +39,10 @@
 //! or without the pixels that windows of one tap skip: they are then rearranged before and after it, in the same call, and
 //! the estimate includes that ([`Arrangement`]).
 //!
+//! A quantized convolution multiplies `i8` and sums in `i32`, by [`direct`], [`implicit_gemm::simt`] or
+//! [`implicit_gemm::mma`]; its epilogue multiplies each sum by the scale of its filter. Where kernels lack `i8`, they
+//! compute with copies in `i32`.
+//!
 //! The bias gradient is a sum, not a product: [`bias`]. Where there are too few sums to keep the device busy, long
 //! sums are split into parts, and a second pass adds the parts in a fixed order. No atomics are used, so the same
 //! inputs give the same bits.

@@ -27,6 +27,17 @@ pub(crate) fn round<A: Float, S: Float, N: Size>(
     }
 }
 
+/// The sum of a product and a number: fused for floats. Shading languages have no such function of integers.
+#[cube]
+pub(crate) fn multiply_add<A: Float, N: Size>(
+    a: Vector<A, N>,
+    b: Vector<A, N>,
+    sum: Vector<A, N>,
+) -> Vector<A, N> {
+    let elem = elem_type_of::<A>();
+    if comptime!(matches!(elem, ElemType::Int(_))) { a * b + sum } else { fma(a, b, sum) }
+}
+
 /// How elements are converted to the type in which they are compared and summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Widening {

@@ -36,7 +36,7 @@ pub struct Capabilities {
     pub shared_bytes: usize,
     /// The number of units in a plane, if all planes have the same number.
     pub plane: Option<u32>,
-    /// The fragments that matrix units multiply, with sums in `f32`.
+    /// The fragments that matrix units multiply, with sums in `f32`, or in `i32` for integers.
     pub matrix: Fragments,
     /// Whether a unit can hold its part of a fragment of 16×8 sums with 16 terms in registers that it chooses, and load
     /// it from shared memory by rows of 8 elements: NVIDIA's `mma` and `ldmatrix`.
@@ -104,6 +104,8 @@ pub struct Fragments {
     pub bf16: Option<Fragment>,
     /// Factors of `f32`, rounded to tf32.
     pub tf32: Option<Fragment>,
+    /// Factors of `i8`; those of 8 columns are in registers that units choose.
+    pub i8: Option<Fragment>,
 }
 
 impl Fragments {
@@ -113,8 +115,12 @@ impl Fragments {
     }
 
     fn of(client: &Client) -> Self {
-        let find = |factor: FloatKind| {
-            let (factor, sum) = (ElemType::Float(factor), ElemType::Float(FloatKind::F32));
+        let find = |dtype: DType| {
+            let factor = match dtype {
+                DType::F32 => ElemType::Float(FloatKind::TF32),
+                _ => elem(dtype),
+            };
+            let sum = elem(accumulator(dtype));
             let known = client.features().matmul.cmma.iter().filter(|config| {
                 (config.a_type, config.b_type, config.cd_type) == (factor, factor, sum)
             });
@@ -122,7 +128,8 @@ impl Fragments {
             let square = known.filter(|config| (config.m, config.n) == (16, 16));
             square.map(|config| Fragment { m: config.m, n: config.n, k: config.k }).next()
         };
-        Self { f16: find(FloatKind::F16), bf16: find(FloatKind::BF16), tf32: find(FloatKind::TF32) }
+        let [f16, bf16, tf32, i8] = [DType::F16, DType::BF16, DType::F32, DType::I8].map(find);
+        Self { f16, bf16, tf32, i8: i8.or_else(|| int8_in_registers(client)) }
     }
 }
 
@@ -245,6 +252,15 @@ fn has_mma_registers(client: &Client) -> bool {
         let mut known = known.map(|c| (c.a_type, c.b_type, c.cd_type, [c.m, c.n, c.k]));
         known.any(|config| config == sums) && matmul.ldmatrix.contains(&factor)
     })
+}
+
+/// NVIDIA's fragment of 8-bit integers, which is not among those of 16 columns.
+fn int8_in_registers(client: &Client) -> Option<Fragment> {
+    let (factor, sum) = (elem(DType::I8), elem(DType::I32));
+    let wanted = (factor, factor, sum, [16, 8, 32]);
+    let mut known = client.features().matmul.mma.iter();
+    let is_known = known.any(|c| (c.a_type, c.b_type, c.cd_type, [c.m, c.n, c.k]) == wanted);
+    (is_known && has_mma_registers(client)).then_some(Fragment { m: 16, n: 8, k: 32 })
 }
 
 fn has_wgmma(client: &Client) -> bool {

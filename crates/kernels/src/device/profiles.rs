@@ -41,6 +41,7 @@ const CUDA: Capabilities = Capabilities {
         f16: Some(SQUARE),
         bf16: Some(SQUARE),
         tf32: Some(Fragment { k: 8, ..SQUARE }),
+        i8: Some(Fragment { m: 16, n: 8, k: 32 }),
     },
     mma_registers: true,
     wgmma: false,
@@ -61,7 +62,7 @@ const CUDA: Capabilities = Capabilities {
 /// A GPU through ROCm.
 const HIP: Capabilities = Capabilities {
     shared_bytes: 64 << 10,
-    matrix: Fragments { f16: None, bf16: None, tf32: None },
+    matrix: Fragments { f16: None, bf16: None, tf32: None, i8: None },
     mma_registers: false,
     ..CUDA
 };
@@ -70,7 +71,7 @@ const HIP: Capabilities = Capabilities {
 const GRAPHICS: Capabilities = Capabilities {
     cubes: 65_535,
     shared_bytes: 32 << 10,
-    matrix: Fragments { f16: None, bf16: None, tf32: None },
+    matrix: Fragments { f16: None, bf16: None, tf32: None, i8: None },
     mma_registers: false,
     buffer_bytes: 2 << 30,
     offset_alignment: 256,
@@ -170,7 +171,7 @@ pub const MI300X: Profile = profile(
 /// AMD Radeon RX 7900 XTX, through ROCm.
 pub const RX_7900_XTX: Profile = profile(
     "AMD Radeon RX 7900 XTX, hip",
-    Capabilities { matrix: Fragments { tf32: None, ..CUDA.matrix }, ..HIP },
+    Capabilities { matrix: Fragments { tf32: None, i8: None, ..CUDA.matrix }, ..HIP },
     [96, 96, 64, 6],
     [960, 3_500, 30_000, 61_000, 0, 3_000],
 );
@@ -200,7 +201,7 @@ pub const ADRENO_740: Profile = profile(
 pub(crate) const PLAIN_GPU: Capabilities = Capabilities {
     cubes: 65_535,
     shared_bytes: 48 << 10,
-    matrix: Fragments { f16: None, bf16: None, tf32: None },
+    matrix: Fragments { f16: None, bf16: None, tf32: None, i8: None },
     mma_registers: false,
     buffer_bytes: 1 << 34,
     ..CUDA

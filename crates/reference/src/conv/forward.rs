@@ -77,7 +77,7 @@ fn dot<T: Scalar, A: Accumulator>(
 }
 
 /// The sample, filter and position of the `i`-th output in memory.
-fn element(conv: &Convolution, i: usize) -> (usize, usize, [usize; AXES]) {
+pub(super) fn element(conv: &Convolution, i: usize) -> (usize, usize, [usize; AXES]) {
     let (filters, plane) = (conv.output().channels(), conv.output().plane());
     let (n, f, o) = match conv.layout() {
         Layout::ChannelsLast => (i / filters / plane, i % filters, i / filters % plane),

@@ -8,8 +8,8 @@ use windowpane_kernels::pool::fractional::Draws;
 use windowpane_kernels::pool::{self, Gradient, Output, Problem, Reduction};
 use windowpane_kernels::{
     Activation, Capabilities, Convolution, DType, Divisor, Exponent, Extents, Filter, FilterLayout,
-    Fractional, IndexBase, Layout, Padded, PaddingMode, Pooling, Precision, Rank, Shape, Target,
-    Window, can_cast, cast, copy, fill_random, pad, pad_gradient, strided, transpose,
+    Fractional, IndexBase, Layout, Padded, PaddingMode, Pass, Pooling, Precision, Rank, Shape,
+    Target, Window, can_cast, cast, copy, fill_random, pad, pad_gradient, strided, transpose,
 };
 
 use crate::devices::Device;
@@ -25,6 +25,12 @@ pub(crate) fn launch_all(device: &Device, capabilities: &Capabilities) -> BTreeS
     let target = Target { client: &device.client, device: capabilities };
     let dtypes = [DType::F32, device.half, DType::U8];
     let mut reached = BTreeSet::new();
+    for output in [DType::F32, DType::I8] {
+        let layout = Layout::ChannelsLast;
+        let mut cases = Cases { target, dtype: DType::I8, layout, reached: &mut reached };
+        cases.quantized([128, CHANNELS, 1], output);
+        cases.quantized([CHANNELS, 1, CHANNELS], output);
+    }
     for (dtype, layout) in [
         (DType::F32, Layout::ChannelsLast),
         (DType::F32, Layout::ChannelsFirst),
@@ -198,6 +204,28 @@ impl Cases<'_> {
                 conv::launch(self.target, &conv, dtype, precision, &plan, operands).unwrap();
                 self.reach(format!("conv {algorithm}: {pass:?}").to_lowercase());
             }
+        }
+    }
+
+    /// A convolution of 8-bit integers with a result of this type.
+    fn quantized(&mut self, [count, channels, groups]: [usize; 3], output: DType) {
+        let (dtype, pass, precision) = (self.dtype, Pass::Forward, Precision::Strict);
+        let filter = Filter::new(count, channels, Extents::from([3, 3])).unwrap();
+        let (window, order) = (Window::new([3, 3]).padding([1, 1]), FilterLayout::Fhwc);
+        let conv = Convolution::new(shape(), filter, &window, groups, self.layout, order).unwrap();
+        let [x, w] = [conv.input().elements(), filter.elements()].map(|it| self.empty(it));
+        let Target { client, device } = self.target;
+        let [scale, bias] = [0; 2].map(|_| client.empty(count * size_of::<f32>()));
+        let y = client.empty(device.buffer_size(output, conv.output().elements()));
+        let (bias, activation) = (Some(&bias), Activation::Relu);
+        let (x, w, scale, y) = (&x, &w, &scale, &y);
+        for algorithm in conv::Algorithm::ALL {
+            let request = Request { pass, dtype, precision };
+            let options = PlanOptions { algorithm: Some(algorithm), ..Default::default() };
+            let Ok(plan) = conv::Plan::new(&conv, request, options, device) else { continue };
+            let operands = Operands::Quantized { x, w, scale, bias, activation, output, y };
+            conv::launch(self.target, &conv, dtype, precision, &plan, operands).unwrap();
+            self.reach(format!("conv {algorithm}: quantized"));
         }
     }
 

@@ -57,6 +57,9 @@ impl Device {
         add_types(&mut properties, &integers());
         add_types(&mut properties, &[ElemType::Float(FloatKind::F16)]);
         add_fragments(&mut properties, &[FloatKind::F16]);
+        let [a_type, cd_type] = [IntKind::I8, IntKind::I32].map(ElemType::Int);
+        let integers = MmaConfig { a_type, b_type: a_type, cd_type, m: 16, n: 16, k: 32 };
+        properties.features.matmul.cmma.insert(integers);
         add_planes(&mut properties);
         properties.features.plane.insert(Plane::Sync);
         Self::new("wgpu<spirv>", DType::F16, properties)

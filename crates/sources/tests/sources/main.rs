@@ -16,9 +16,9 @@ use windowpane_kernels::{Capabilities, Fragment, Fragments, conv, pool};
 /// The algorithms, with the passes that the cases launch on every device.
 const EVERYWHERE: [&str; 16] = [
     "conv depthwise: data forward weight",
-    "conv direct: bias data forward weight",
+    "conv direct: bias data forward quantized weight",
     "conv grouped: data forward",
-    "conv simt: data forward weight",
+    "conv simt: data forward quantized weight",
     "pool block_reduce: forward",
     "pool direct: forward",
     "pool gather: gradient",
@@ -34,6 +34,8 @@ const EVERYWHERE: [&str; 16] = [
 ];
 /// The same, only on devices with fragments that kernels can use.
 const WITH_FRAGMENTS: &str = "conv mma: data forward weight";
+/// The same, only on devices with fragments of 8-bit integers.
+const OF_INTEGERS: &str = "conv mma: quantized";
 
 /// The algorithms that none of the devices has, and where they run.
 const ELSEWHERE: [&str; 4] = [
@@ -74,7 +76,11 @@ fn spirv_is_well_formed_for_vulkan_on_amd() {
     check(Device::vulkan(), checks::spirv, |found| Capabilities {
         shared_bytes: 32 << 10,
         plane: Some(64),
-        matrix: Fragments { f16: Some(FRAGMENT), ..Fragments::default() },
+        matrix: Fragments {
+            f16: Some(FRAGMENT),
+            i8: Some(Fragment { k: 32, ..FRAGMENT }),
+            ..Fragments::default()
+        },
         plane_ops: false,
         vector_lanes: 4,
         int8: true,
@@ -103,7 +109,7 @@ fn hip_is_written_for_amd() {
     check(Device::hip(), checks::hip, |found| Capabilities {
         shared_bytes: 64 << 10,
         plane: Some(32),
-        matrix: Fragments { f16: Some(FRAGMENT), bf16: Some(FRAGMENT), tf32: None },
+        matrix: Fragments { f16: Some(FRAGMENT), bf16: Some(FRAGMENT), ..Fragments::default() },
         mma_registers: false,
         plane_ops: true,
         vector_lanes: usize::MAX,
@@ -119,6 +125,7 @@ fn check(device: Device, compile: checks::Compile, expected: fn(Capabilities) ->
     assert_eq!(capabilities, expected(capabilities));
     let launched = cases::launch_all(&device, &capabilities);
     let more = capabilities.matrix.any().then_some(&WITH_FRAGMENTS);
+    let more = more.into_iter().chain(capabilities.matrix.i8.map(|_| &OF_INTEGERS));
     let expected: BTreeSet<_> = EVERYWHERE.iter().chain(more).flat_map(|it| passes(it)).collect();
     assert_eq!(launched, expected, "what the cases launch, and what this file lists");
     checks::check_all(&device, capabilities.matrix.any(), compile);

@@ -25,8 +25,31 @@ pub(super) fn plan(
     x: &[usize],
     w: &[usize],
 ) -> Result<ConvPlan> {
+    require_float(pass, dtype)?;
     let (problem, padded) = problem(conv, x, w)?;
-    choose(conv, pass, device, dtype, (problem, padded))
+    choose(conv, pass, device, [dtype, dtype], (problem, padded))
+}
+
+/// Plans a quantized convolution with an output of this type.
+pub(super) fn plan_quantized(
+    conv: &Conv,
+    device: &Device,
+    output: DType,
+    x: &[usize],
+    w: &[usize],
+) -> Result<ConvPlan> {
+    conv.activation.check_quantized(output)?;
+    let (problem, padded) = problem(conv, x, w)?;
+    problem.check_int8()?;
+    device.require(output)?;
+    choose(conv, Pass::Forward, device, [DType::I8, output], (problem, padded))
+}
+
+fn require_float(pass: Pass, dtype: DType) -> Result<()> {
+    match dtype.is_float() {
+        true => Ok(()),
+        false => Err(Error::FloatsOnly { operator: pass.name(), dtype }),
+    }
 }
 
 /// Plans the bias gradient, which depends only on the output, as that of a convolution with one tap.
@@ -36,6 +59,7 @@ pub(super) fn plan_bias(
     dtype: DType,
     dy: &[usize],
 ) -> Result<ConvPlan> {
+    require_float(Pass::Bias, dtype)?;
     let output = Shape::from_dims(dy, conv.layout)?;
     let one = Extents::from(1).of_rank(output.space().rank())?;
     let channels = output.channels();
@@ -45,22 +69,20 @@ pub(super) fn plan_bias(
         Convolution::new(output, filter, &window, channels, conv.layout, conv.filter_layout)?;
     // A requested kernel or tile applies to implicit GEMMs.
     let conv = conv.algorithm(None).tile(TileOverrides::default());
-    choose(&conv, Pass::Bias, device, dtype, (problem, None))
+    choose(&conv, Pass::Bias, device, [dtype, dtype], (problem, None))
 }
 
 fn choose(
     conv: &Conv,
     pass: Pass,
     device: &Device,
-    dtype: DType,
+    [dtype, output]: [DType; 2],
     (problem, padded): (Convolution, Option<Padded>),
 ) -> Result<ConvPlan> {
     device.require(dtype)?;
-    if !dtype.is_float() {
-        return Err(Error::FloatsOnly { operator: pass.name(), dtype });
-    }
     let choice = choice(conv, pass, device, dtype, &problem)?;
-    Ok(ConvPlan { device: device.clone(), pass, conv: *conv, problem, padded, dtype, choice })
+    let (device, conv) = (device.clone(), *conv);
+    Ok(ConvPlan { device, pass, conv, problem, padded, dtype, output, choice })
 }
 
 fn choice(

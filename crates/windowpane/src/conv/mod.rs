@@ -90,8 +90,10 @@ macro_rules! option_methods {
     };
 }
 
+mod quantized;
 mod transpose;
 
+pub use quantized::QuantizedConv;
 pub use transpose::ConvTranspose;
 
 /// Convolution as in neural networks: the dot product of each window with each filter.
@@ -176,6 +178,11 @@ impl Conv {
 
     /// The transposed convolution with these options.
     pub fn transposed(self) -> ConvTranspose {
+        self.into()
+    }
+
+    /// The quantized convolution with these options.
+    pub fn quantized(self) -> QuantizedConv {
         self.into()
     }
 

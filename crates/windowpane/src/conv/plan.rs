@@ -26,6 +26,8 @@ pub struct ConvPlan {
     /// The padding that is filled in before, if it is not zeros.
     pub(super) padded: Option<Padded>,
     pub(super) dtype: DType,
+    /// The type of the result, which only a quantized convolution has apart.
+    pub(super) output: DType,
     pub(super) choice: Choice,
 }
 
@@ -50,9 +52,19 @@ impl ConvPlan {
         self.pass
     }
 
-    /// The type of its tensors.
+    /// The type of its tensors; of a quantized convolution, that of the input and the filters.
     pub fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    /// The type of its result.
+    pub fn output_dtype(&self) -> DType {
+        self.output
+    }
+
+    /// Whether it is that of a quantized convolution.
+    pub(super) fn is_quantized(&self) -> bool {
+        !self.dtype.is_float()
     }
 
     /// The algorithm.
@@ -85,12 +97,13 @@ impl ConvPlan {
     pub fn bytes(&self) -> u64 {
         let (input, output) = (self.problem.input(), self.problem.output());
         let filter = self.problem.filter();
-        let parts: &[usize] = match self.pass {
-            Pass::Bias => &[output.elements(), filter.count()],
-            _ => &[input.elements(), filter.elements(), output.elements()],
+        let parts = match self.pass {
+            Pass::Bias => [output.elements(), filter.count(), 0],
+            _ => [input.elements(), filter.elements(), output.elements()],
         };
-        let size = self.dtype.size() as u64;
-        let bytes = parts.iter().map(|elements| (*elements as u64).saturating_mul(size));
+        let sizes = [self.dtype, self.dtype, self.output].map(|dtype| dtype.size() as u64);
+        let bytes = parts.into_iter().zip(sizes);
+        let bytes = bytes.map(|(elements, size)| (elements as u64).saturating_mul(size));
         bytes.fold(0, u64::saturating_add)
     }
 
@@ -108,7 +121,7 @@ impl ConvPlan {
     /// new memory.
     ///
     /// `inputs` are what the pass reads. Forward: the input and the filters, then optionally a bias and a
-    /// residual. Data gradient: `dy` and the filters. Weight gradient: `dy` and the input. Bias gradient:
+    /// residual; quantized: the input, the filters and the scale, then optionally a bias. Data gradient: `dy` and the filters. Weight gradient: `dy` and the input. Bias gradient:
     /// `dy`.
     ///
     /// ```
@@ -172,7 +185,8 @@ impl ConvPlan {
             && plan.check(&self.problem, self.request(), device).is_ok()
         {
             let padded = self.padded.map_or(0, |padded| padded.output().elements());
-            return plan.workspace(&self.problem, self.request()) + padded * self.dtype.size();
+            return plan.workspace(&self.problem, self.request(), device)
+                + padded * self.dtype.size();
         }
         0
     }
@@ -234,6 +248,9 @@ impl ConvPlan {
             ("precision", self.conv.precision.to_string()),
             ("layouts", layouts),
         ];
+        if self.is_quantized() {
+            rows.push(("output dtype", self.output.to_string()));
+        }
         if let Some(padded) = &self.padded {
             let (from, to) = (padded.input().space(), padded.output().space());
             rows.push(("padding", format!("{}, from {from} to {to}", padded.mode())));

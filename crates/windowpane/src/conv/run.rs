@@ -1,13 +1,13 @@
 //! Runs a convolution: checks plan and tensors, then computes it on the host or launches a kernel.
 
-use windowpane_geometry::{Activation, Convolution, Pass, Shape};
+use windowpane_geometry::{Activation, Convolution, DType, Pass, Shape};
 use windowpane_host as host;
-use windowpane_reference::conv::{self as reference, Epilogue};
+use windowpane_reference::conv::{self as reference, Epilogue, Scaling};
 
 use super::choice::dims;
 use super::plan::{Choice, ConvPlan};
 use super::{Conv, ConvAlgorithm};
-use crate::element::{Element, sealed::Sealed, with_float};
+use crate::element::{Element, sealed::Sealed, with_element, with_float};
 use crate::output_reuse::Spare;
 use crate::tensor::element_slice;
 use crate::{Error, Result, Tensor};
@@ -20,8 +20,66 @@ pub(super) fn forward(
     bias: Option<&Tensor>,
     residual: Option<&Tensor>,
 ) -> Result<Tensor> {
-    check_plan(conv, plan, Pass::Forward)?;
+    check_plan(conv, plan, Pass::Forward, None)?;
     forward_over(plan, [x, w], bias, residual, conv.activation, Spare::default())
+}
+
+/// The output of a quantized convolution.
+pub(super) fn quantized(
+    conv: &Conv,
+    output: DType,
+    plan: &ConvPlan,
+    [x, w]: [&Tensor; 2],
+    scale: &Tensor,
+    bias: Option<&Tensor>,
+) -> Result<Tensor> {
+    check_plan(conv, plan, Pass::Forward, Some(output))?;
+    conv.activation.check_quantized(output)?;
+    quantized_over(plan, [x, w], scale, bias, conv.activation, Spare::default())
+}
+
+#[cfg_attr(
+    not(feature = "kernels"),
+    allow(unused_variables, reason = "only kernels use memory again")
+)]
+fn quantized_over(
+    plan: &ConvPlan,
+    [x, w]: [&Tensor; 2],
+    scale: &Tensor,
+    bias: Option<&Tensor>,
+    activation: Activation,
+    spare: Spare,
+) -> Result<Tensor> {
+    let output = shape_dims(&plan.problem, plan.problem.output());
+    let filters = [plan.problem.filter().count()];
+    check_tensor(plan, "input", x, &input_dims(plan))?;
+    check_tensor(plan, "filter", w, &filter_dims(plan))?;
+    check_typed(plan, "scale", scale, DType::F32, &filters)?;
+    if let Some(bias) = bias {
+        check_typed(plan, "bias", bias, DType::F32, &filters)?;
+    }
+    let _entered = span(plan).entered();
+    let x = &padded(plan, x)?;
+    match &plan.choice {
+        Choice::Host(algorithm) => {
+            let (problem, bias) = (&plan.problem, bias.map(on_host::<f32>));
+            let scaling = Scaling { scale: on_host(scale), bias, activation };
+            let (x, w) = (on_host(x), on_host(w));
+            let y = with_element!(plan.output, T => {
+                plan.device.require_memory(host::quantized_bytes::<T>(problem), plan.pass.name())?;
+                T::into_host(match algorithm {
+                    ConvAlgorithm::Direct => reference::quantized::<T>(problem, x, w, scaling),
+                    _ => host::quantized::<T>(problem, x, w, scaling),
+                })
+            });
+            Ok(Tensor::on_host(&plan.device, output, y))
+        }
+        #[cfg(feature = "kernels")]
+        Choice::Kernel(kernel) => {
+            let read = Read { inputs: &[x, w], scale: Some(scale), bias, residual: None };
+            kernels::run(plan, kernel, output, read, activation, spare)
+        }
+    }
 }
 
 #[cfg_attr(
@@ -63,7 +121,8 @@ fn forward_over(
         }
         #[cfg(feature = "kernels")]
         Choice::Kernel(kernel) => {
-            kernels::run(plan, kernel, output, &[x, w], [bias, residual], activation, spare)
+            let read = Read { inputs: &[x, w], scale: None, bias, residual };
+            kernels::run(plan, kernel, output, read, activation, spare)
         }
     }
 }
@@ -75,7 +134,7 @@ pub(super) fn backward(
     pass: Pass,
     inputs: &[&Tensor],
 ) -> Result<Tensor> {
-    check_plan(conv, plan, pass)?;
+    check_plan(conv, plan, pass, None)?;
     backward_over(plan, inputs, Spare::default())
 }
 
@@ -127,7 +186,8 @@ fn computed(
         }
         #[cfg(feature = "kernels")]
         Choice::Kernel(kernel) => {
-            kernels::run(plan, kernel, result, inputs, [None, None], Activation::None, spare)
+            let read = Read { inputs, scale: None, bias: None, residual: None };
+            kernels::run(plan, kernel, result, read, Activation::None, spare)
         }
     }
 }
@@ -140,7 +200,11 @@ pub(super) fn run_again(
 ) -> Result<()> {
     let spare = Spare::of(results, &plan.device);
     let result = match (plan.pass, inputs) {
-        (Pass::Forward, [x, w, rest @ ..]) if rest.len() <= 2 => {
+        (Pass::Forward, [x, w, scale, rest @ ..]) if plan.is_quantized() && rest.len() <= 1 => {
+            let bias = rest.first().copied();
+            quantized_over(plan, [x, w], scale, bias, plan.conv.activation, spare)?
+        }
+        (Pass::Forward, [x, w, rest @ ..]) if !plan.is_quantized() && rest.len() <= 2 => {
             let (bias, residual) = (rest.first().copied(), rest.get(1).copied());
             forward_over(plan, [x, w], bias, residual, plan.conv.activation, spare)?
         }
@@ -149,6 +213,7 @@ pub(super) fn run_again(
         }
         _ => {
             let reads = match plan.pass {
+                Pass::Forward if plan.is_quantized() => "input, filters and scale, and then a bias",
                 Pass::Forward => "input and filters, and then a bias, and then a residual",
                 Pass::Data => "the output's gradient and the filters",
                 Pass::Weight => "the output's gradient and the input",
@@ -204,12 +269,18 @@ fn span(plan: &ConvPlan) -> tracing::Span {
 }
 
 /// Refuses a plan that was made for another pass or other options.
-fn check_plan(conv: &Conv, plan: &ConvPlan, pass: Pass) -> Result<()> {
-    if plan.pass == pass && shapes_what_is_computed(conv, pass) == plan_shape(plan) {
+fn check_plan(conv: &Conv, plan: &ConvPlan, pass: Pass, quantized: Option<DType>) -> Result<()> {
+    let planned = plan.is_quantized().then_some(plan.output);
+    let same = (plan.pass, planned) == (pass, quantized);
+    if same && shapes_what_is_computed(conv, pass) == plan_shape(plan) {
         return Ok(());
     }
-    let describe = |pass: Pass, conv: &Conv| format!("{} by {conv:?}", pass.name());
-    let (expected, found) = (describe(plan.pass, &plan.conv), describe(pass, conv));
+    let describe = |pass: Pass, conv: &Conv, quantized: Option<DType>| {
+        let to = quantized.map_or_else(String::new, |output| format!(", quantized, to {output},"));
+        format!("{}{to} by {conv:?}", pass.name())
+    };
+    let expected = describe(plan.pass, &plan.conv, planned);
+    let found = describe(pass, conv, quantized);
     Err(Error::PlanMismatch { expected, found })
 }
 
@@ -233,15 +304,25 @@ fn shapes_what_is_computed(conv: &Conv, pass: Pass) -> Conv {
 
 /// Refuses a tensor that the plan was not made for.
 fn check_tensor(plan: &ConvPlan, name: &str, tensor: &Tensor, planned: &[usize]) -> Result<()> {
+    check_typed(plan, name, tensor, plan.dtype, planned)
+}
+
+fn check_typed(
+    plan: &ConvPlan,
+    name: &str,
+    tensor: &Tensor,
+    dtype: DType,
+    planned: &[usize],
+) -> Result<()> {
     plan.device.require_alive()?;
     if *tensor.device() != plan.device {
         let found = tensor.device().clone();
         return Err(Error::DeviceMismatch { expected: plan.device.clone(), found });
     }
-    if (tensor.dtype(), tensor.dims()) == (plan.dtype, planned) {
+    if (tensor.dtype(), tensor.dims()) == (dtype, planned) {
         return Ok(());
     }
-    let expected = format!("{name} {} {planned:?}", plan.dtype);
+    let expected = format!("{name} {dtype} {planned:?}");
     let found = format!("{name} {} {:?}", tensor.dtype(), tensor.dims());
     Err(Error::PlanMismatch { expected, found })
 }
@@ -268,6 +349,16 @@ fn filter_dims(plan: &ConvPlan) -> Vec<usize> {
     dims(&plan.problem.filter(), plan.problem.filter_layout())
 }
 
+/// The tensors that a launch reads.
+#[cfg(feature = "kernels")]
+struct Read<'a> {
+    inputs: &'a [&'a Tensor],
+    /// The scale of a quantized convolution.
+    scale: Option<&'a Tensor>,
+    bias: Option<&'a Tensor>,
+    residual: Option<&'a Tensor>,
+}
+
 #[cfg(feature = "kernels")]
 mod kernels {
     use windowpane_kernels::conv::{Operands, Plan, launch};
@@ -279,29 +370,39 @@ mod kernels {
         plan: &ConvPlan,
         kernel: &Plan,
         dims: Vec<usize>,
-        inputs: &[&Tensor],
-        [bias, residual]: [Option<&Tensor>; 2],
+        Read { inputs, scale, bias, residual }: Read<'_>,
         activation: Activation,
         mut spare: Spare,
     ) -> Result<Tensor> {
-        let bytes = dims.iter().product::<usize>() * plan.dtype.size();
+        let elements = dims.iter().product::<usize>();
+        let bytes = elements * plan.output.size();
         let handles: Option<Vec<_>> = inputs.iter().map(|input| input.memory()).collect();
         let (Some(target), Some([(client, first), rest @ ..])) =
             (plan.device.target(), handles.as_deref())
         else {
             // An empty batch needs no launch; a sum over it is 0.
-            return Tensor::from_bytes(&plan.device, plan.dtype, &vec![0; bytes], dims);
+            return Tensor::from_bytes(&plan.device, plan.output, &vec![0; bytes], dims);
         };
         crate::loop_limit::check_convolution(&plan.device, plan.pass, &plan.problem, kernel)?;
-        let out = spare.take(client, bytes);
+        let out = spare.take(client, target.device.buffer_size(plan.output, elements));
         let second = rest.first().map_or(*first, |(_, handle)| handle);
-        let sources: Vec<_> = inputs.iter().copied().chain(bias).chain(residual).collect();
+        let sources = inputs.iter().copied().chain(scale).chain(bias).chain(residual);
+        let sources: Vec<_> = sources.collect();
         let optional = |tensor: Option<&'_ Tensor>| {
             tensor.and_then(|tensor| tensor.memory()).map(|(_, handle)| handle.clone())
         };
-        let (bias, residual) = (optional(bias), optional(residual));
-        let operands = match plan.pass {
-            Pass::Forward => Operands::Forward {
+        let [scale, bias, residual] = [scale, bias, residual].map(optional);
+        let operands = match (plan.pass, &scale) {
+            (Pass::Forward, Some(scale)) => Operands::Quantized {
+                x: first,
+                w: second,
+                scale,
+                bias: bias.as_ref(),
+                activation,
+                output: plan.output,
+                y: &out,
+            },
+            (Pass::Forward, None) => Operands::Forward {
                 x: first,
                 w: second,
                 bias: bias.as_ref(),
@@ -309,14 +410,14 @@ mod kernels {
                 activation,
                 y: &out,
             },
-            Pass::Data => Operands::Data { dy: first, w: second, dx: &out },
-            Pass::Weight => Operands::Weight { dy: first, x: second, dw: &out },
-            Pass::Bias => Operands::Bias { dy: first, db: &out },
+            (Pass::Data, _) => Operands::Data { dy: first, w: second, dx: &out },
+            (Pass::Weight, _) => Operands::Weight { dy: first, x: second, dw: &out },
+            (Pass::Bias, _) => Operands::Bias { dy: first, db: &out },
         };
         launch(target, &plan.problem, plan.dtype, plan.conv.precision, kernel, operands)
             .map_err(|reason| plan.device.refuses(reason))?;
         let shapes: Vec<_> = inputs.iter().map(|input| input.dims()).collect();
         let work = format!("{} of {} {shapes:?}", plan.pass.name(), plan.dtype);
-        Ok(Tensor::on_device(&plan.device, plan.dtype, dims, out, work).doubted_with(&sources))
+        Ok(Tensor::on_device(&plan.device, plan.output, dims, out, work).doubted_with(&sources))
     }
 }

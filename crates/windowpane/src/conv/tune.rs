@@ -3,7 +3,7 @@
 //! The search measures the default plan of every kernel, then moves from the fastest one to a faster
 //! neighbour until there is none.
 
-use windowpane_geometry::{Pass, Shape, TileOverrides};
+use windowpane_geometry::{DType, Pass, Shape, TileOverrides};
 use windowpane_kernels::conv::Plan;
 
 use super::plan::{Choice, ConvPlan};
@@ -84,7 +84,11 @@ impl<'a> Search<'a> {
         };
         let random =
             |(dims, seed): (Vec<usize>, u32)| Tensor::random(&plan.device, plan.dtype, dims, seed);
-        let inputs = reads.into_iter().zip(1..).map(random).collect::<Result<_>>()?;
+        let mut inputs = reads.into_iter().zip(1..).map(random).collect::<Result<Vec<_>>>()?;
+        if plan.is_quantized() {
+            let filters = [plan.problem.filter().count()];
+            inputs.push(Tensor::random(&plan.device, DType::F32, filters, 3)?);
+        }
         Ok(Self { plan, inputs, results: Vec::new(), seen: Vec::new(), most, best: None })
     }
 

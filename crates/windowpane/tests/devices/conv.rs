@@ -15,16 +15,16 @@ use crate::pool::{Check, devices, ok};
 
 /// The choices that a plan is forced to make; it makes the others itself.
 #[derive(Clone, Copy, Debug, Default)]
-struct Forced {
-    algorithm: Option<ConvAlgorithm>,
-    tiling: TileOverrides,
-    precision: Precision,
+pub(crate) struct Forced {
+    pub(crate) algorithm: Option<ConvAlgorithm>,
+    pub(crate) tiling: TileOverrides,
+    pub(crate) precision: Precision,
     /// The number of parts of each sum (split-K).
-    splits: Option<usize>,
+    pub(crate) splits: Option<usize>,
     /// Whether the kernel computes in the other layout than that of the tensors.
-    turned: bool,
+    pub(crate) turned: bool,
     /// Whether it computes without the pixels that windows skip.
-    sampled: bool,
+    pub(crate) sampled: bool,
 }
 
 impl Forced {
@@ -32,13 +32,13 @@ impl Forced {
         Self { precision: Precision::Tf32, ..Self::default() }
     }
 
-    fn conv(&self, case: &ConvCase) -> Conv {
+    pub(crate) fn conv(&self, case: &ConvCase) -> Conv {
         case.conv().algorithm(self.algorithm).tile(self.tiling).precision(self.precision)
     }
 
     /// The plan, or `None` if what is forced does not support this problem or device. A refusal comes when the plan is
     /// made, never later.
-    fn planned(
+    pub(crate) fn planned(
         &self,
         plan: windowpane::Result<ConvPlan>,
     ) -> Result<Option<ConvPlan>, TestCaseError> {
@@ -480,7 +480,7 @@ fn tiling(
 }
 
 /// Some numbers of a tile, small enough that few devices refuse them.
-fn tile() -> impl Strategy<Value = TileOverrides> {
+pub(crate) fn tile() -> impl Strategy<Value = TileOverrides> {
     use proptest::option::of;
     use proptest::sample::select;
     let block = || of(select(vec![16u32, 32, 48, 64, 128]));
@@ -490,12 +490,12 @@ fn tile() -> impl Strategy<Value = TileOverrides> {
 }
 
 /// Problems with aligned channels, and others, whose elements are loaded one by one.
-fn fragmented() -> impl Strategy<Value = ConvCase> {
+pub(crate) fn fragmented() -> impl Strategy<Value = ConvCase> {
     prop_oneof![3 => ConvCase::aligned(), 1 => ConvCase::any()]
 }
 
 /// Some numbers of a tile on matrix units, including the largest that are supported.
-fn fragments() -> impl Strategy<Value = TileOverrides> {
+pub(crate) fn fragments() -> impl Strategy<Value = TileOverrides> {
     use proptest::option::weighted;
     use proptest::sample::select;
     let block = || weighted(0.8, select(vec![32u32, 64, 128, 256]));

@@ -16,6 +16,7 @@ mod pad;
 mod pool;
 #[cfg(feature = "kernels")]
 mod pool_handles;
+mod quantized;
 mod stochastic;
 mod suite;
 mod tensor;

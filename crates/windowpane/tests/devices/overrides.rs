@@ -732,7 +732,7 @@ fn check_convolution<T: Element>(
         _ => conv::Operands::Weight { dy: x, x: w, dw: &out.tensor },
     };
     let target = Target { client, device: &capabilities };
-    let scratch = Scratch::new(client, plan.workspace(&problem, request));
+    let scratch = Scratch::new(client, plan.workspace(&problem, request, &capabilities));
     if conv::launch(target, &problem, dtype, precision, &plan, operands).is_err() {
         return Ok(());
     }

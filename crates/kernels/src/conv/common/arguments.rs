@@ -18,7 +18,7 @@ pub(in crate::conv) struct Arguments<'a> {
     pub(in crate::conv) contiguous: bool,
     /// The number of parts that each sum is split into.
     pub(in crate::conv) splits: usize,
-    /// The type in which the kernel stores its sums.
+    /// The type in which the kernel stores its results, or its partial sums where sums are split.
     pub(in crate::conv) stored: DType,
     /// The tensors that are multiplied. The first is the one that is read through windows.
     pub(in crate::conv) operands: [&'a Handle; 2],

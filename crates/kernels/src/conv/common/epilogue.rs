@@ -1,4 +1,7 @@
 //! The epilogue of a sum, in registers: bias, residual, activation, rounding.
+//!
+//! The sums of a quantized convolution are integers. Each is multiplied by the scale of its filter, then the bias is added,
+//! in `f32` and rounded after each step, so that every device gives the same bits.
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -15,6 +18,10 @@ pub(in crate::conv) struct EpilogueForm {
     wide: bool,
     /// Whether the kernel must round bf16 itself.
     bf16: bool,
+    /// Whether sums are integers that have scales.
+    scaled: bool,
+    /// Whether scaled sums are rounded to integers of 8 bits.
+    to_int8: bool,
 }
 
 /// An activation without its parameter.
@@ -40,14 +47,23 @@ impl EpilogueForm {
             // The enum is non-exhaustive; a new activation needs a kernel here.
             other => unreachable!("{other} has no kernel"),
         };
-        Self { activation, wide: dtype == DType::F64, bf16: dtype == DType::BF16 }
+        let (wide, bf16) = (dtype == DType::F64, dtype == DType::BF16);
+        Self { activation, wide, bf16, scaled: false, to_int8: false }
+    }
+
+    /// Whether sums have scales.
+    pub(in crate::conv) fn has_scales(&self) -> bool {
+        self.scaled
     }
 }
 
 /// The epilogue of each sum of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::conv) struct Epilogue<'a> {
+    /// One number per filter, in the type of the results, or in `f32` where there are scales.
     pub(in crate::conv) bias: Option<&'a Handle>,
+    /// The scale of each filter's sums in `f32`, if these are integers.
+    pub(in crate::conv) scale: Option<&'a Handle>,
     pub(in crate::conv) residual: Option<&'a Handle>,
     pub(in crate::conv) activation: Activation,
     /// Whether the device rounds bf16 to nearest even.
@@ -56,12 +72,24 @@ pub(in crate::conv) struct Epilogue<'a> {
 
 impl Epilogue<'_> {
     /// No epilogue except rounding.
-    pub(in crate::conv) const NONE: Self =
-        Self { bias: None, residual: None, activation: Activation::None, rounds: false };
+    pub(in crate::conv) const NONE: Self = Self {
+        bias: None,
+        scale: None,
+        residual: None,
+        activation: Activation::None,
+        rounds: false,
+    };
 
     pub(in crate::conv) fn form(&self, dtype: DType) -> EpilogueForm {
         let form = EpilogueForm::new(self.activation, dtype);
-        EpilogueForm { bf16: form.bf16 && !self.rounds, ..form }
+        let scaled = self.scale.is_some();
+        let to_int8 = scaled && !dtype.is_float();
+        EpilogueForm { bf16: form.bf16 && !self.rounds, scaled, to_int8, ..form }
+    }
+
+    /// Whether what is done to a sum depends on its filter.
+    pub(in crate::conv) fn depends_on_filter(&self) -> bool {
+        self.bias.is_some() || self.scale.is_some()
     }
 
     /// The kernel arguments, for `filters` filters and `results` results in vectors of `lanes`.
@@ -75,10 +103,15 @@ impl Epilogue<'_> {
             Activation::Leaky(slope) => slope,
             _ => 0.0,
         };
+        let vectors = filters / lanes;
+        let bias_if = |scaled: bool| self.bias.filter(|_| self.scale.is_some() == scaled);
         EpilogueArgsLaunch::new(
-            optional(self.bias, filters / lanes),
+            optional(bias_if(false), vectors),
+            optional(self.scale, vectors),
+            optional(bias_if(true), vectors),
             optional(self.residual, results / lanes),
             slope,
+            0,
         )
     }
 }
@@ -98,8 +131,13 @@ pub(in crate::conv) fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
 #[derive(CubeType, CubeLaunch)]
 pub(in crate::conv) struct EpilogueArgs<S: Float, N: Size> {
     pub(in crate::conv) bias: ComptimeOption<Box<[Vector<S, N>]>>,
+    /// The scales of sums that are integers, and what is added to the scaled sums.
+    scale: ComptimeOption<Box<[Vector<f32, N>]>>,
+    scaled_bias: ComptimeOption<Box<[Vector<f32, N>]>>,
     pub(in crate::conv) residual: ComptimeOption<Box<[Vector<S, N>]>>,
     pub(in crate::conv) slope: f32,
+    /// A zero that compilers do not know.
+    zero: u32,
 }
 
 /// Activates and rounds a sum that already includes its bias and residual.
@@ -112,7 +150,7 @@ pub(in crate::conv) fn finish<S: Float, A: Float, N: Size>(
     round::<A, S, N>(activate::<A, N>(sum, slope, form), form.bf16)
 }
 
-/// Adds bias and residual to a sum, then activates and rounds it.
+/// Adds bias and residual to a sum, then activates and rounds it. A sum with a scale has no residual.
 #[cube]
 pub(in crate::conv) fn finish_at<S: Float, A: Float, N: Size>(
     epilogue: &EpilogueArgs<S, N>,
@@ -121,13 +159,63 @@ pub(in crate::conv) fn finish_at<S: Float, A: Float, N: Size>(
     at: u32,
     #[comptime] form: EpilogueForm,
 ) -> Vector<S, N> {
-    let mut sum = sum;
+    if comptime!(form.scaled) {
+        let value = scaled::<S, A, N>(epilogue, sum, channel);
+        let value = activate::<f32, N>(value, epilogue.slope, form);
+        if comptime!(form.to_int8) {
+            Vector::cast_from(nearest_int8::<N>(value))
+        } else {
+            round::<f32, S, N>(value, form.bf16)
+        }
+    } else {
+        let mut sum = sum;
+        #[comptime]
+        match &epilogue.bias {
+            ComptimeOption::Some(bias) => sum += Vector::cast_from(bias[channel as usize]),
+            ComptimeOption::None => {}
+        }
+        finish_with::<S, A, N>(epilogue, sum, at, form)
+    }
+}
+
+/// The product of a sum and its scale, plus the bias, each rounded to `f32`.
+#[cube]
+fn scaled<S: Float, A: Float, N: Size>(
+    epilogue: &EpilogueArgs<S, N>,
+    sum: Vector<A, N>,
+    channel: u32,
+) -> Vector<f32, N> {
+    let mut value = Vector::<f32, N>::cast_from(sum);
     #[comptime]
-    match &epilogue.bias {
-        ComptimeOption::Some(bias) => sum += Vector::cast_from(bias[channel as usize]),
+    match &epilogue.scale {
+        ComptimeOption::Some(scale) => value *= scale[channel as usize],
         ComptimeOption::None => {}
     }
-    finish_with::<S, A, N>(epilogue, sum, at, form)
+    #[comptime]
+    match &epilogue.scaled_bias {
+        ComptimeOption::Some(bias) => {
+            // No compiler can fuse a product with a sum if it does not know that these bits stay the same.
+            let bits = Vector::<u32, N>::reinterpret(value) ^ Vector::new(epilogue.zero);
+            value = Vector::<f32, N>::reinterpret(bits) + bias[channel as usize];
+        }
+        ComptimeOption::None => {}
+    }
+    value
+}
+
+/// The nearest integer of 8 bits, of two the even one; 0 for NaN. It uses no rounding of the device, which may round ties
+/// in any direction.
+#[cube]
+fn nearest_int8<N: Size>(value: Vector<f32, N>) -> Vector<i32, N> {
+    let value = select_many(value.is_nan(), Vector::new(0.0f32), value);
+    let value = min(max(value, Vector::new(-128.0f32)), Vector::new(127.0f32));
+    let floor = value.floor();
+    let rest = value - floor;
+    let below = Vector::<i32, N>::cast_from(floor);
+    let half = Vector::new(0.5f32);
+    let odd = (below & Vector::new(1i32)).equal(&Vector::new(1i32));
+    let up = rest.greater_than(&half).or(rest.equal(&half).vec_and(odd));
+    select_many(up, below + Vector::new(1i32), below)
 }
 
 /// Adds the residual to a sum that already includes its bias, then activates and rounds it.

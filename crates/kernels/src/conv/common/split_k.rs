@@ -64,7 +64,7 @@ pub(in crate::conv) fn seconds(
 
 /// Adds the parts of each sum, `[splits, results]`, and applies the epilogue.
 pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
-    let Arguments { client, splits, out, epilogue, .. } = *arguments;
+    let Arguments { client, splits, stored, out, epilogue, .. } = *arguments;
     let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let elements = results(conv, pass);
     let filters = conv.filter().count();
@@ -72,9 +72,9 @@ pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
         Layout::ChannelsLast => 1,
         Layout::ChannelsFirst => conv.output().plane(),
     };
-    // A vector of sums has a vector of biases.
+    // A vector of sums has a vector of biases and scales.
     let whole = elements.is_multiple_of(QUAD)
-        && (epilogue.bias.is_none() || (plane == 1 && filters.is_multiple_of(QUAD)));
+        && (!epilogue.depends_on_filter() || (plane == 1 && filters.is_multiple_of(QUAD)));
     let width =
         if whole { widest_load(accumulator(dtype), arguments.task.device) as usize } else { 1 };
     let vectors = elements / width;
@@ -103,9 +103,9 @@ pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
             filters.div_ceil(width) as u32,
             units_per_sum,
             arguments.contiguous,
-            epilogue.form(dtype),
+            epilogue.form(stored),
             elem(accumulator(dtype)),
-            elem(dtype),
+            elem(stored),
         )
     };
 }

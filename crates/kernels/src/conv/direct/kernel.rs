@@ -7,6 +7,7 @@ use windowpane_geometry::AXES;
 use crate::conv::common::epilogue::{EpilogueArgs, EpilogueForm, finish, finish_at};
 use crate::conv::common::tensor::{Coordinates, Order, TensorArgs, offset, place, row};
 use crate::cube::axis::{AxisArgs, AxisForm, coordinate, taps_of};
+use crate::cube::convert::multiply_add;
 use crate::cube::unit::unit_position;
 
 /// The parameters of a problem, as run-time values.
@@ -46,15 +47,16 @@ pub(super) struct Form {
 }
 
 #[cube(launch_unchecked)]
-pub(super) fn forward<S: Float, A: Float>(
+pub(super) fn forward<S: Float, A: Float, R: Float>(
     x: &[S],
     w: &[S],
-    epilogue: &EpilogueArgs<S, Const<1>>,
-    y: &mut [Vector<S, Const<1>>],
+    epilogue: &EpilogueArgs<R, Const<1>>,
+    y: &mut [Vector<R, Const<1>>],
     problem: &Problem,
     #[comptime] form: Form,
-    #[define(S)] _stored: ElemType,
+    #[define(S)] _read: ElemType,
     #[define(A)] _accumulator: ElemType,
+    #[define(R)] _stored: ElemType,
 ) {
     let i = unit_position(form.contiguous);
     if i >= problem.elements {
@@ -70,7 +72,7 @@ pub(super) fn forward<S: Float, A: Float>(
     let height = taps_of(&problem.height, at.height, form.axes[1]);
     let width = taps_of(&problem.width, at.width, form.axes[2]);
 
-    let mut sum = A::from_int(0);
+    let mut sum = Vector::<A, Const<1>>::new(A::from_int(0));
     for td in depth.first..depth.end {
         for th in height.first..height.end {
             for tw in width.first..width.end {
@@ -84,13 +86,13 @@ pub(super) fn forward<S: Float, A: Float>(
                 for c in 0..problem.channels_per_group {
                     let x = x[(x_first + pixel + c * problem.x.channel_step) as usize];
                     let w = w[(w_first + tap + c * problem.w.channel_step) as usize];
-                    sum = fma(A::cast_from(x), A::cast_from(w), sum);
+                    let (x, w) = (Vector::new(A::cast_from(x)), Vector::new(A::cast_from(w)));
+                    sum = multiply_add::<A, Const<1>>(x, w, sum);
                 }
             }
         }
     }
-    let sum = Vector::<A, Const<1>>::new(sum);
-    y[i as usize] = finish_at::<S, A, Const<1>>(epilogue, sum, filter, i, form.epilogue);
+    y[i as usize] = finish_at::<R, A, Const<1>>(epilogue, sum, filter, i, form.epilogue);
 }
 
 /// The offset of a tap's weight from that of the first tap.

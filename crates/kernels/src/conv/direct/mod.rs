@@ -87,6 +87,7 @@ impl Kernel for Config {
                     form,
                     elem(dtype),
                     elem(accumulator(dtype)),
+                    elem(stored),
                 )
             },
             // SAFETY: as above.

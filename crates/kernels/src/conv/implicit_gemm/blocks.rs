@@ -104,11 +104,13 @@ impl Product {
         Self { a, b, is_weight, phased, one_tap, gather, whole, whole_rows: false, epilogue }
     }
 
-    /// The same with results that are stored as whole vectors of rows, if rows are neighbours in memory.
+    /// The same with results that are stored as whole vectors of rows, if rows are neighbours in memory. Scales would have
+    /// to be read one by one.
     pub(in crate::conv) fn with_whole_rows(self, conv: &Convolution, pass: Pass) -> Self {
         let results = if pass == Pass::Data { conv.input() } else { conv.output() };
         let whole_rows = !self.is_weight
             && !self.phased
+            && !self.epilogue.has_scales()
             && conv.layout() == Layout::ChannelsFirst
             && [results.plane(), columns(conv, pass)].iter().all(|of| of % QUAD as usize == 0);
         Self { whole_rows: whole_rows && !self.whole, ..self }

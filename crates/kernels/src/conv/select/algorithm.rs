@@ -82,6 +82,10 @@ impl Algorithm {
         if task.request.pass == Pass::Bias && self != Self::Direct {
             return Err(NotApplicable("a bias gradient has no products"));
         }
+        let multiplies_integers = matches!(self, Self::Direct | Self::Simt | Self::Mma);
+        if task.request.is_quantized() && !multiplies_integers {
+            return Err(NotApplicable("it does not multiply integers"));
+        }
         match self {
             Self::Cpu => cpu::config::applies(task),
             Self::Depthwise => depthwise::config::applies(task),

@@ -16,12 +16,12 @@ pub fn explain(
     device: &Capabilities,
 ) -> Result<Vec<(Algorithm, Verdict)>, PlanError> {
     let chosen = Plan::new(conv, request, PlanOptions::default(), device)?.algorithm();
-    let task = Task { conv, request, device };
-    Ok(Algorithm::ALL.map(|kernel| (kernel, verdict(kernel, chosen, task))).into())
+    let task = Task { conv, request: request.computed(device), device };
+    Ok(Algorithm::ALL.map(|kernel| (kernel, verdict(kernel, chosen, request, task))).into())
 }
 
-fn verdict(kernel: Algorithm, chosen: Algorithm, task: Task<'_>) -> Verdict {
-    let Task { conv, request, device } = task;
+fn verdict(kernel: Algorithm, chosen: Algorithm, request: Request, task: Task<'_>) -> Verdict {
+    let Task { conv, device, .. } = task;
     let options = PlanOptions { algorithm: Some(kernel), ..PlanOptions::default() };
     // The reason in the last form is about more than the form.
     let mut reason = None;

@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, DType, Tile, TileOverrides};
+use windowpane_geometry::{Convolution, Tile, TileOverrides};
 
 use super::arrangement::{Arrangement, Rearrangement};
 use super::bias;
@@ -15,6 +15,7 @@ use super::problem::{self, Pass, Request, Task, results};
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, ensure};
+use crate::packed;
 
 mod algorithm;
 mod explain;
@@ -66,8 +67,8 @@ impl Plan {
         options: PlanOptions,
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
-        let task = Task { conv, request, device };
-        problem::check(task)?;
+        problem::check(Task { conv, request, device })?;
+        let task = Task { conv, request: request.computed(device), device };
         let mut best: Option<(f64, Self)> = None;
         let mut refused: Option<(f64, PlanError)> = None;
         for (algorithm, arrangement) in candidates(task, options) {
@@ -149,8 +150,8 @@ impl Plan {
         request: Request,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        let given = Task { conv, request, device };
-        problem::check(given)?;
+        problem::check(Task { conv, request, device })?;
+        let given = Task { conv, request: request.computed(device), device };
         let read = self.read(conv, request.pass).ok_or(PlanError::Foreign)?;
         let task = Task { conv: &read, ..given };
         let algorithm = self.algorithm();
@@ -179,10 +180,23 @@ impl Plan {
     }
 
     /// The bytes of device memory that the launch needs besides its tensors. If a residual must be transposed, the
-    /// launch needs the size of the output in addition.
-    pub fn workspace(&self, conv: &Convolution, request: Request) -> usize {
+    /// launch needs the size of the output in addition. The output of a quantized convolution is counted in `f32`, its
+    /// largest type.
+    pub fn workspace(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
+        let computed = request.computed(device);
         let rearrangement = Rearrangement::new(conv, self.arrangement, request.pass);
-        self.kernels_workspace(conv, request).saturating_add(rearrangement.bytes(request.dtype))
+        let unpacked = match device.packs(request.dtype) {
+            false => 0,
+            true => {
+                let tensors =
+                    [conv.input().elements(), conv.filter().elements(), conv.output().elements()];
+                let bytes = tensors.map(|elements| packed::unpacked_bytes(request.dtype, elements));
+                bytes.into_iter().fold(0, usize::saturating_add)
+            }
+        };
+        self.kernels_workspace(conv, computed)
+            .saturating_add(rearrangement.bytes(computed.dtype))
+            .saturating_add(unpacked)
     }
 
     /// The bytes of the kernel's own scratch memory, and of the partial sums.
@@ -205,11 +219,6 @@ impl Plan {
     /// Whether the kernel stores partial sums, which another launch adds.
     pub(super) fn stores_partial_sums(&self) -> bool {
         self.splits > 1
-    }
-
-    /// The type in which a kernel stores its sums.
-    pub(super) fn stored(&self, dtype: DType) -> DType {
-        if self.stores_partial_sums() { accumulator(dtype) } else { dtype }
     }
 
     /// Launches the kernel on tensors that have been checked.

@@ -1,6 +1,6 @@
 //! What the choice among kernels costs, by their recorded times.
 
-use windowpane_geometry::{Filter, FilterLayout, Layout, Precision};
+use windowpane_geometry::{DType, Filter, FilterLayout, Layout, Precision};
 
 use super::tests::check_limits;
 use super::*;

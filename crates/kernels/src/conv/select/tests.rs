@@ -1,9 +1,11 @@
 //! Which kernel is chosen for a problem and a device, and which requests are rejected.
 
-use windowpane_geometry::{Extents, Filter, FilterLayout, LIMIT, Layout, Precision, Shape, Window};
+use windowpane_geometry::{
+    DType, Error, Extents, Filter, FilterLayout, LIMIT, Layout, Precision, Quantity, Shape, Window,
+};
 
 use super::*;
-use crate::device::profiles::{self, PLAIN_GPU, PROCESSOR, Profile};
+use crate::device::profiles::{self, PLAIN_GPU, PROCESSOR, Profile, SHADING_GPU};
 use crate::error::Verdict;
 
 /// A GPU with matrix units.
@@ -25,6 +27,7 @@ const F32: Request =
     Request { pass: Pass::Forward, dtype: DType::F32, precision: Precision::Strict };
 const BF16: Request = Request { dtype: DType::BF16, ..F32 };
 const TF32: Request = Request { precision: Precision::Tf32, ..F32 };
+const INT8: Request = Request { dtype: DType::I8, ..F32 };
 
 /// A layer of 3 by 3 taps on 28 by 28 pixels.
 pub(super) fn conv(batch: usize, channels: usize, filters: usize, groups: usize) -> Convolution {
@@ -68,6 +71,47 @@ fn each_device_has_its_kernel() {
     assert_eq!(algorithm(&more, F32, &GPU), Algorithm::Grouped);
     assert_eq!(algorithm(&more, BF16, &GPU), Algorithm::Mma);
     assert_eq!(algorithm(&few, F32, &PROCESSOR), Algorithm::Cpu);
+}
+
+/// A quantized convolution is planned as one of integers: by matrix units that have them, and in 32 bits, with room for
+/// the copies, where kernels have no integers of 8 bits.
+#[test]
+fn quantized_convolutions_are_planned() {
+    let dense = conv(8, 64, 128, 1);
+    assert_eq!(algorithm(&dense, INT8, &GPU), Algorithm::Mma);
+    assert_eq!(algorithm(&dense, INT8, &PLAIN), Algorithm::Simt);
+    for device in [GPU, PLAIN, PROCESSOR, SHADING_GPU] {
+        for groups in [1, 8, 64] {
+            let conv = conv(2, 64, 64, groups);
+            let plan = plan(&conv, INT8, &device).unwrap();
+            assert_eq!(plan.check(&conv, INT8, &device), Ok(()));
+            explain(&conv, INT8, &device).unwrap();
+        }
+    }
+    assert_eq!(algorithm(&dense, INT8, &PROCESSOR), Algorithm::Direct);
+
+    let packing = Capabilities { int8: false, ..SHADING_GPU };
+    let packed = plan(&dense, INT8, &packing).unwrap();
+    assert_eq!(packed.check(&dense, INT8, &packing), Ok(()));
+    let elements = [dense.input(), dense.output()].map(|it| it.elements()).iter().sum::<usize>();
+    let copies = 4 * (elements + dense.filter().elements());
+    assert!(packed.workspace(&dense, INT8, &packing) >= copies);
+    let unpacked = plan(&dense, INT8, &SHADING_GPU).unwrap();
+    assert!(unpacked.workspace(&dense, INT8, &SHADING_GPU) < copies);
+
+    for pass in [Pass::Data, Pass::Weight, Pass::Bias] {
+        let refused = plan(&dense, Request { pass, ..INT8 }, &GPU);
+        let dtype = DType::I8;
+        assert_eq!(refused, Err(PlanError::FloatsOnly { operator: "convolution", dtype }));
+    }
+    let dtype = DType::U8;
+    let refused = plan(&dense, Request { dtype, ..INT8 }, &GPU);
+    assert_eq!(refused, Err(PlanError::FloatsOnly { operator: "convolution", dtype }));
+    let refused = plan(&conv(1, 14_564, 1, 1), INT8, &GPU);
+    let (axis, what, asked) = (None, Quantity::Terms, Some(9 * 14_564));
+    let error = Error::TooLarge { axis, what, asked, limit: 131_071 };
+    assert_eq!(refused, Err(PlanError::Geometry(error)));
+    assert!(plan(&conv(1, 14_563, 1, 1), INT8, &GPU).is_ok());
 }
 
 /// Every plan passes its own check, for all passes, types and sizes.
@@ -297,8 +341,8 @@ fn wgmma_is_chosen_where_repacking_pays() {
     // 63 and 72 terms.
     assert!(forced(7).is_err() && forced(8).is_ok());
     // The workspace shows whether operands are repacked.
-    assert!(plan(&large, F32, &HOPPER).unwrap().workspace(&large, F32) > 0);
-    assert_eq!(plan(&large, BF16, &HOPPER).unwrap().workspace(&large, BF16), 0);
+    assert!(plan(&large, F32, &HOPPER).unwrap().workspace(&large, F32, &HOPPER) > 0);
+    assert_eq!(plan(&large, BF16, &HOPPER).unwrap().workspace(&large, BF16, &HOPPER), 0);
 }
 
 fn channels_first(conv: Convolution) -> Convolution {
@@ -330,13 +374,14 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
                 },
             );
             assert_eq!(
-                chosen.workspace(&large, request),
-                chosen.workspace(&read, request) + request.dtype.size() * (elements + result)
+                chosen.workspace(&large, request, &HOPPER),
+                chosen.workspace(&read, request, &HOPPER)
+                    + request.dtype.size() * (elements + result)
             );
             let near = chosen.neighbours(&large, request, &HOPPER);
             assert!(near.iter().all(|other| other.arrangement == chosen.arrangement), "{near:?}");
             // Where the kernel's own memory is too large, another kernel is chosen.
-            let own = chosen.workspace(&read, request) as u64;
+            let own = chosen.workspace(&read, request, &HOPPER) as u64;
             let buffer_bytes = (large.input().elements() * request.dtype.size()) as u64;
             let little = Capabilities { buffer_bytes, ..HOPPER };
             if pass == Pass::Forward && own > buffer_bytes {
@@ -406,11 +451,11 @@ fn wgmma_computes_weight_gradients_where_repacking_pays() {
     let factors = large.input().elements() + large.output().elements();
     let sums = chosen.splits * large.filter().elements();
     let most = 6 * factors + 5 * sums;
-    let bytes = chosen.workspace(&large, filter);
+    let bytes = chosen.workspace(&large, filter, &HOPPER);
     assert!((6 * factors + 4 * sums..most).contains(&bytes), "{bytes} of {most}");
     // With another number of parts, there are flags for each of them.
     let cut = Plan { splits: 2 * chosen.splits, ..chosen };
-    assert!(cut.workspace(&large, filter) > bytes + 4 * sums);
+    assert!(cut.workspace(&large, filter, &HOPPER) > bytes + 4 * sums);
     // There is little work, or most of a tile is padding.
     for (batch, channels, filters) in [(1, 64, 64), (128, 32, 32), (128, 16, 128)] {
         let small = conv(batch, channels, filters, 1);
@@ -462,7 +507,7 @@ fn wgmma_copies_start_at_whole_chunks() {
         let packs = |filters| {
             let conv = grouped(2, 64, filters, layout);
             assert!(can(&conv, Pass::Forward, BF16));
-            Plan::new(&conv, BF16, options, &HOPPER).unwrap().workspace(&conv, BF16) > 0
+            Plan::new(&conv, BF16, options, &HOPPER).unwrap().workspace(&conv, BF16, &HOPPER) > 0
         };
         assert!(!packs(8));
         assert_eq!(packs(4), layout == FilterLayout::Hwcf);
@@ -479,7 +524,7 @@ fn long_sums_are_cut_and_short_ones_are_not() {
     );
     let bias = Request { pass: Pass::Bias, ..F32 };
     let plan = plan(&conv(128, 64, 64, 1), bias, &GPU).unwrap();
-    assert!(plan.splits > 8 && plan.workspace(&conv(128, 64, 64, 1), bias) > 0, "{plan:?}");
+    assert!(plan.splits > 8 && plan.workspace(&conv(128, 64, 64, 1), bias, &GPU) > 0, "{plan:?}");
 }
 
 /// A plan is only valid for the kernel and the type that it was made for.
@@ -563,7 +608,10 @@ fn any_numbers_are_checked() {
         checked += 1;
         if plan.check(conv, request, device).is_ok() {
             accepted += 1;
-            assert!(plan.workspace(conv, request) as u64 <= device.buffer_bytes, "{plan:?}");
+            assert!(
+                plan.workspace(conv, request, device) as u64 <= device.buffer_bytes,
+                "{plan:?}"
+            );
         }
     };
     for conv in [conv(2, 64, 64, 1), conv(2, 64, 64, 64), conv(2, 64, 64, 16), conv(1, 3, 5, 1)] {
@@ -678,7 +726,7 @@ fn every_kernel_has_a_verdict() {
 pub(super) fn check_limits(name: &str, plan: &Plan, Task { conv, request, device }: Task<'_>) {
     assert_eq!(plan.check(conv, request, device), Ok(()), "{name}: {plan:?}");
     assert!(plan.units <= device.units_per_cube, "{name}: {plan:?}");
-    let bytes = plan.workspace(conv, request) as u64;
+    let bytes = plan.workspace(conv, request, device) as u64;
     assert!(bytes <= device.buffer_bytes, "{name}: {plan:?}");
 }
 

@@ -22,6 +22,9 @@ use crate::error::{NotApplicable, PlanError, require};
 /// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "mma";
 
+/// The columns of most fragments.
+const SIDE: u32 = 16;
+
 /// The most accumulator fragments that fit in a plane's registers.
 const MOST_FRAGMENTS: u32 = 16;
 
@@ -67,14 +70,18 @@ pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
 }
 
 /// The speed of the mainloop, fitted to the times of 15 tiles for 36 layers on an H200.
-fn mainloop(tile: &Tile, product: &Product, Task { request, device, .. }: Task<'_>) -> Mainloop {
+fn mainloop(tile: &Tile, product: &Product, task: Task<'_>) -> Mainloop {
+    let Task { request, device, .. } = task;
     let loads = LoadTimes { element: 0.015, vector: 0.45, of_windows: 1.2, of_taps: 1.3 };
-    // Factors of tf32 take twice as long.
+    // Factors of tf32 take twice as long, integers half as long.
     let half = 2.0 / request.dtype.size() as f64;
+    let columns = fragment(task).map_or(SIDE, |(fragment, _)| fragment.n);
+    let products = f64::from(tile.block_k * tile.ratio_m * tile.ratio_n * columns / SIDE);
+    let products = if request.is_quantized() { products / 2.0 } else { products };
     Mainloop {
         products: half * device.speeds.matrix as f64,
         loads: product.loading(tile, loads),
-        step: 250.0 + 2.0 * f64::from(tile.block_k * tile.ratio_m * tile.ratio_n),
+        step: 250.0 + 2.0 * products,
         miss: 700.0,
         store: 0.33,
         scattered: 0.36,
@@ -112,6 +119,7 @@ fn tiles(task: Task<'_>, fragment: Fragment) -> impl Iterator<Item = Tile> {
     let block_k = (64 / request.dtype.size() as u32).next_multiple_of(fragment.k);
     let tile = move |([block_m, block_n, ratio_m, ratio_n], times): ([u32; 4], u32), stages| {
         let block_k = times * block_k;
+        let ratio_n = ratio_n * SIDE / fragment.n;
         Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages }
     };
     let fits = move |tile: &Tile| check(tile, task).is_ok();

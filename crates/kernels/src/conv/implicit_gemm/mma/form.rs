@@ -31,6 +31,16 @@ impl Form {
         self.tile.block_n / (self.fragment.n * self.tile.ratio_n)
     }
 
+    /// Whether fragments are in registers that units choose, which only those of 8 columns are.
+    pub(super) fn in_registers(&self) -> bool {
+        self.fragment.n == 8
+    }
+
+    /// The fragments of a plane.
+    pub(super) fn fragments(&self) -> u32 {
+        self.tile.ratio_m * self.tile.ratio_n
+    }
+
     pub(super) fn units(&self) -> u32 {
         units(&self.tile, self.fragment, self.plane)
     }

@@ -5,6 +5,7 @@ use cubecl::cmma;
 use cubecl::prelude::*;
 
 use super::form::Form;
+use super::registers;
 use crate::conv::common::epilogue::EpilogueArgs;
 use crate::conv::common::gather::GatherArgs;
 use crate::conv::implicit_gemm::blocks::{
@@ -12,6 +13,13 @@ use crate::conv::implicit_gemm::blocks::{
 };
 use crate::conv::implicit_gemm::staging::{Loaded, has_work, piece};
 use crate::cube::registers::Registers;
+
+/// The fragments of a plane's sums: opaque ones, or those in registers that units choose.
+#[derive(CubeType)]
+struct Sums<A: Float> {
+    opaque: Sequence<cmma::Matrix<A>>,
+    held: Sequence<Array<Vector<A, Const<2>>>>,
+}
 
 /// The alignment of fragments in bytes: 16 elements of 16 bits, or 8 of 32 bits.
 const ALIGNMENT: usize = 32;
@@ -45,10 +53,17 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
     let work = work_of(gather, block, form.tile, form.product);
     let staging = comptime!(form.staging());
     let loaded = Loaded::<S, NA, NB>::new(block, &work, staging);
-    let mut sums = Sequence::<cmma::Matrix<A>>::new();
+    let mut sums = Sums::<A> {
+        opaque: Sequence::new(),
+        held: registers::no_sums::<A>(comptime!(if form.in_registers() {
+            form.fragments()
+        } else {
+            0
+        })),
+    };
     #[unroll]
-    for _ in 0..comptime!(form.tile.ratio_m * form.tile.ratio_n) {
-        sums.push(cmma::Matrix::<A>::from_value(
+    for _ in 0..comptime!(if form.in_registers() { 0 } else { form.fragments() }) {
+        sums.opaque.push(cmma::Matrix::<A>::from_value(
             cmma::MatrixIdent::Accumulator,
             comptime!(form.fragment.m as usize),
             comptime!(form.fragment.n as usize),
@@ -79,14 +94,22 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
             let (present, next) = (i % 2u32, (i + 1) % 2u32);
             let (at_a, at_b) = (present * stage_a, present * stage_b);
             let half = comptime!(steps / 2);
-            multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, at_a, at_b, (0, half), form);
+            multiply::<E, A, NA, NB>(&shared_a, &shared_b, &mut sums, at_a, at_b, (0, half), form);
             store_shared::<S, E, NA>(&loaded.a, &mut shared_a, next * stage_a, Factor::A, form);
             store_shared::<S, E, NB>(&loaded.b, &mut shared_b, next * stage_b, Factor::B, form);
             loaded.load(a, b, block, &work, term, staging);
-            multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, at_a, at_b, (half, steps), form);
+            multiply::<E, A, NA, NB>(
+                &shared_a,
+                &shared_b,
+                &mut sums,
+                at_a,
+                at_b,
+                (half, steps),
+                form,
+            );
         } else {
             loaded.load(a, b, block, &work, term, staging);
-            multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, 0u32, 0u32, (0, steps), form);
+            multiply::<E, A, NA, NB>(&shared_a, &shared_b, &mut sums, 0u32, 0u32, (0, steps), form);
             sync_cube();
             store_shared::<S, E, NA>(&loaded.a, &mut shared_a, 0u32, Factor::A, form);
             store_shared::<S, E, NB>(&loaded.b, &mut shared_b, 0u32, Factor::B, form);
@@ -147,7 +170,7 @@ fn round_to_tf32<S: Float, N: Size>(value: Vector<S, N>) -> Vector<S, N> {
 fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
     shared_a: &Shared<[Vector<E, NA>]>,
     shared_b: &Shared<[Vector<E, NB>]>,
-    sums: &Sequence<cmma::Matrix<A>>,
+    sums: &mut Sums<A>,
     offset_a: u32,
     offset_b: u32,
     #[comptime] steps: (u32, u32),
@@ -159,8 +182,21 @@ fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
     let (m, n, k) = comptime!((form.fragment.m, form.fragment.n, form.fragment.k));
     let first_m = plane / planes_n * comptime!(ratio_m * m);
     let first_n = plane % planes_n * comptime!(ratio_n * n);
+    if comptime!(form.in_registers()) {
+        registers::multiply::<E, A, NA, NB>(
+            shared_a,
+            shared_b,
+            &mut sums.held,
+            offset_a,
+            offset_b,
+            first_m,
+            first_n,
+            steps,
+            form,
+        );
+    }
     #[unroll]
-    for step in comptime!(steps.0)..comptime!(steps.1) {
+    for step in comptime!(steps.0)..comptime!(if form.in_registers() { steps.0 } else { steps.1 }) {
         let term = comptime!(step * k);
         let mut columns = Sequence::<cmma::Matrix<Vector<E, NB>>>::new();
         #[unroll]
@@ -196,7 +232,7 @@ fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
             );
             #[unroll]
             for j in 0..ratio_n {
-                let sum = sums.index(comptime!((i * ratio_n + j) as usize));
+                let sum = sums.opaque.index(comptime!((i * ratio_n + j) as usize));
                 cmma::execute(&rows, columns.index(comptime!(j as usize)), sum, sum);
             }
         }
@@ -224,7 +260,7 @@ fn store<A: Float, R: Float, O: Size>(
     out: &mut [Vector<R, O>],
     block: &BlockArgs,
     work: &CubeWork,
-    sums: &Sequence<cmma::Matrix<A>>,
+    sums: &Sums<A>,
     #[comptime] form: Form,
 ) {
     let units = comptime!(form.plane);
@@ -251,13 +287,24 @@ fn store<A: Float, R: Float, O: Size>(
             #[unroll]
             for j in 0..strip {
                 let sum = comptime!((i * ratio_n + part * strip + j) as usize);
-                let at = mine + j * comptime!(n / QUAD);
-                cmma::store(
-                    &mut laid[at as usize..(mine + quads) as usize],
-                    sums.index(sum),
-                    comptime!(strip * n),
-                    cmma::MatrixLayout::RowMajor,
-                );
+                if comptime!(form.in_registers()) {
+                    let all = comptime!((quads * planes) as usize);
+                    let pairs: &mut [Vector<A, Const<2>>] = laid[0..all].with_vector_size_mut();
+                    let held = sums.held.index(sum);
+                    let row = mine * 2 + unit / 4 * comptime!(strip * n / 2);
+                    let at = row + j * comptime!(n / 2) + unit % 4;
+                    pairs[at as usize] = held[0];
+                    let at = at + comptime!(registers::ROWS * strip * n / 2);
+                    pairs[at as usize] = held[1];
+                } else {
+                    let at = mine + j * comptime!(n / QUAD);
+                    cmma::store(
+                        &mut laid[at as usize..(mine + quads) as usize],
+                        sums.opaque.index(sum),
+                        comptime!(strip * n),
+                        cmma::MatrixLayout::RowMajor,
+                    );
+                }
             }
             sync_cube();
             #[unroll]

@@ -27,7 +27,8 @@
 //! `bench --algorithm mma`, `big_3x3_1024_32` in bf16).
 //!
 //! Factors are 16 bits wide, or `f32` rounded to the 11 significant bits of tf32 on the way to shared memory.
-//! Accumulators are `f32`.
+//! Accumulators are `f32`. Integers of 8 bits have accumulators in `i32`; through CUDA their fragments are in registers that
+//! each unit chooses (`registers`).
 
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
@@ -45,6 +46,7 @@ use crate::error::{PlanError, ensure};
 pub(in crate::conv) mod config;
 mod form;
 mod kernel;
+mod registers;
 
 pub use config::Config;
 use form::{Form, line_padding, strip};

@@ -10,6 +10,7 @@ use crate::conv::implicit_gemm::blocks::{
     BlockArgs, CubeWork, Factor, QUAD, point_of_row, store_quad, store_rows, work_of,
 };
 use crate::conv::implicit_gemm::staging::{Loaded, has_work, piece};
+use crate::cube::convert::multiply_add;
 use crate::cube::registers::{Registers, zeros};
 
 #[cube(launch_unchecked)]
@@ -172,7 +173,8 @@ fn multiply<A: Float>(
                     #[unroll]
                     for j in 0..ratio_n {
                         let sum = sums.index(comptime!(((i * QUAD + r) * ratio_n + j) as usize));
-                        sum.store(fma(row, *columns.index(comptime!(j as usize)), sum.read()));
+                        let column = *columns.index(comptime!(j as usize));
+                        sum.store(multiply_add::<A, Const<4>>(row, column, sum.read()));
                     }
                 }
             }
