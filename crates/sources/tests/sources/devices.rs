@@ -14,7 +14,7 @@ use cubecl::ir::{
 use cubecl::profile::TimingMethod;
 use cubecl_cpp::metal::{arch::MetalArchitecture, mma, supported_cmma_combinations_metal};
 use cubecl_cpp::shared::{register_mma_features, register_wmma_features};
-use windowpane_kernels::DType;
+use windowpane_kernels::{DType, Fragment};
 
 use crate::recorder::{self, Launches};
 
@@ -63,6 +63,14 @@ impl Device {
         add_planes(&mut properties);
         properties.features.plane.insert(Plane::Sync);
         Self::new("wgpu<spirv>", DType::F16, properties)
+    }
+
+    /// The opaque fragment of 8-bit integers that the device lists.
+    pub(crate) fn integer_fragment(&self) -> Option<Fragment> {
+        let of = ElemType::Int(IntKind::I8);
+        let mut listed = self.client.features().matmul.cmma.iter();
+        let found = listed.find(|config| config.a_type == of)?;
+        Some(Fragment { m: found.m, n: found.n, k: found.k })
     }
 
     /// Metal on an Apple M3.

@@ -76,11 +76,7 @@ fn spirv_is_well_formed_for_vulkan_on_amd() {
     check(Device::vulkan(), checks::spirv, |found| Capabilities {
         shared_bytes: 32 << 10,
         plane: Some(64),
-        matrix: Fragments {
-            f16: Some(FRAGMENT),
-            i8: Some(Fragment { k: 32, ..FRAGMENT }),
-            ..Fragments::default()
-        },
+        matrix: Fragments { f16: Some(FRAGMENT), ..Fragments::default() },
         plane_ops: false,
         vector_lanes: 4,
         int8: true,
@@ -123,6 +119,9 @@ fn hip_is_written_for_amd() {
 fn check(device: Device, compile: checks::Compile, expected: fn(Capabilities) -> Capabilities) {
     let capabilities = Capabilities::of(&device.client);
     assert_eq!(capabilities, expected(capabilities));
+    // Plans do not choose opaque fragments of integers yet, but their source is compiled.
+    let matrix = Fragments { i8: device.integer_fragment(), ..capabilities.matrix };
+    let capabilities = Capabilities { matrix, ..capabilities };
     let launched = cases::launch_all(&device, &capabilities);
     let more = capabilities.matrix.any().then_some(&WITH_FRAGMENTS);
     let more = more.into_iter().chain(capabilities.matrix.i8.map(|_| &OF_INTEGERS));
