@@ -120,9 +120,9 @@ impl ConvPlan {
     /// or nothing, and receives the new one. A result of which a clone exists is not overwritten; it gets
     /// new memory.
     ///
-    /// `inputs` are what the pass reads. Forward: the input and the filters, then optionally a bias and a
-    /// residual; quantized: the input, the filters and the scale, then optionally a bias. Data gradient: `dy` and the filters. Weight gradient: `dy` and the input. Bias gradient:
-    /// `dy`.
+    /// `inputs` are what the pass reads. Forward: the input and the filters, then optionally a bias and a residual; quantized:
+    /// the input, the filters and the scale, then optionally a bias. Data gradient: `dy` and the filters. Weight gradient:
+    /// `dy` and the input. Bias gradient: `dy`.
     ///
     /// ```
     /// use windowpane::{Conv, DType, Device, Tensor};

@@ -128,6 +128,7 @@ fn units_per_sum(vectors: usize, splits: usize, device: &Capabilities) -> u32 {
     let cooperate = device.cores.is_none()
         && device.shared_bytes >= UNITS as usize * QUAD * size_of::<f32>()
         && device.units_per_cube >= UNITS;
+    // Where the next smaller number of units would have many parts each, and would leave the device idle.
     let is_worthwhile = |units: &u32| {
         let fewer = *units as usize / 4;
         splits > fewer * PARTS_PER_UNIT && vectors * fewer < BUSY
