@@ -5,7 +5,7 @@ use cubecl::server::Handle;
 use windowpane_geometry::DType;
 
 use crate::cube::buffers::{self, BufferError, Given};
-use crate::cube::convert::{Widening, elem, narrow, round, widen};
+use crate::cube::convert::{Widening, elem, narrow, nearest_integers, round, widen};
 use crate::cube::unit::{plain_grid, unit_position, widest_lanes};
 use crate::device::Target;
 use crate::packed;
@@ -114,7 +114,7 @@ fn converted<S: Float, T: Float, N: Size>(
     let numbers = widen::<S, f32, N>(input[position as usize], form.widening);
     output[position as usize] = if comptime!(form.range.is_some()) {
         let (least, most) = comptime!(form.range.unwrap_or_default());
-        Vector::cast_from(integers::<N>(numbers, least, most))
+        Vector::cast_from(nearest_integers::<N>(numbers, least, most))
     } else if comptime!(form.bits) {
         let rounded = round::<f32, f32, N>(numbers, true);
         // The upper half of a NaN may have no bit that makes it one.
@@ -125,32 +125,4 @@ fn converted<S: Float, T: Float, N: Size>(
     } else {
         round::<f32, T, N>(numbers, form.rounds)
     };
-}
-
-/// The nearest integers from `least` to `most`, of two the even one; 0 for NaN.
-#[cube]
-fn integers<N: Size>(
-    numbers: Vector<f32, N>,
-    #[comptime] least: i32,
-    #[comptime] most: i32,
-) -> Vector<i32, N> {
-    let lowest = Vector::<f32, N>::new(comptime!(least as f32));
-    // The largest f32 below 2³¹: a device may convert larger ones to anything.
-    let highest = Vector::<f32, N>::new(comptime!((most as f32).min(2_147_483_520.0)));
-    let zero = Vector::<f32, N>::new(0.0);
-    let inside = select_many(numbers.is_nan(), zero, numbers);
-    let inside = select_many(inside.less_than(&lowest), lowest, inside);
-    let inside = select_many(inside.greater_than(&highest), highest, inside);
-    let cut = Vector::<i32, N>::cast_from(inside);
-    // Exact, as only numbers below 2²³ have a fraction.
-    let rest = inside - Vector::<f32, N>::cast_from(cut);
-    let one = Vector::<i32, N>::new(1i32);
-    let odd = cut & one;
-    let half = Vector::<f32, N>::new(0.5);
-    let up = select_many(rest.equal(&half), odd, Vector::new(0i32));
-    let up = select_many(rest.greater_than(&half), one, up);
-    let down = select_many(rest.equal(&-half), odd, Vector::new(0i32));
-    let down = select_many(rest.less_than(&-half), one, down);
-    let beyond = Vector::<f32, N>::new(2_147_483_520.0);
-    select_many(numbers.greater_than(&beyond), Vector::new(most), cut + up - down)
 }

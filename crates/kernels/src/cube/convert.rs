@@ -27,6 +27,35 @@ pub(crate) fn round<A: Float, S: Float, N: Size>(
     }
 }
 
+/// The nearest integers from `least` to `most`, of two the even one; 0 for NaN. It uses no rounding of the device, which may
+/// round ties in any direction.
+#[cube]
+pub(crate) fn nearest_integers<N: Size>(
+    numbers: Vector<f32, N>,
+    #[comptime] least: i32,
+    #[comptime] most: i32,
+) -> Vector<i32, N> {
+    let lowest = Vector::<f32, N>::new(comptime!(least as f32));
+    // The largest f32 below 2³¹: a device may convert larger ones to anything.
+    let highest = Vector::<f32, N>::new(comptime!((most as f32).min(2_147_483_520.0)));
+    let zero = Vector::<f32, N>::new(0.0);
+    let inside = select_many(numbers.is_nan(), zero, numbers);
+    let inside = select_many(inside.less_than(&lowest), lowest, inside);
+    let inside = select_many(inside.greater_than(&highest), highest, inside);
+    let cut = Vector::<i32, N>::cast_from(inside);
+    // Exact, as only numbers below 2²³ have a fraction.
+    let rest = inside - Vector::<f32, N>::cast_from(cut);
+    let one = Vector::<i32, N>::new(1i32);
+    let odd = cut & one;
+    let half = Vector::<f32, N>::new(0.5);
+    let up = select_many(rest.equal(&half), odd, Vector::new(0i32));
+    let up = select_many(rest.greater_than(&half), one, up);
+    let down = select_many(rest.equal(&-half), odd, Vector::new(0i32));
+    let down = select_many(rest.less_than(&-half), one, down);
+    let beyond = Vector::<f32, N>::new(2_147_483_520.0);
+    select_many(numbers.greater_than(&beyond), Vector::new(most), cut + up - down)
+}
+
 /// The sum of a product and a number: fused for floats. Shading languages have no such function of integers.
 #[cube]
 pub(crate) fn multiply_add<A: Float, N: Size>(

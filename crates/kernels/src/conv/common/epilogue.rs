@@ -8,7 +8,7 @@ use cubecl::server::Handle;
 use windowpane_geometry::{Activation, DType};
 
 use crate::conv::common::buffer::buffer;
-use crate::cube::convert::round;
+use crate::cube::convert::{nearest_integers, round};
 
 /// The compile-time options of an epilogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -163,7 +163,7 @@ pub(in crate::conv) fn finish_at<S: Float, A: Float, N: Size>(
         let value = scaled::<S, A, N>(epilogue, sum, channel);
         let value = activate::<f32, N>(value, epilogue.slope, form);
         if comptime!(form.to_int8) {
-            Vector::cast_from(nearest_int8::<N>(value))
+            Vector::cast_from(nearest_integers::<N>(value, -128, 127))
         } else {
             round::<f32, S, N>(value, form.bf16)
         }
@@ -201,21 +201,6 @@ fn scaled<S: Float, A: Float, N: Size>(
         ComptimeOption::None => {}
     }
     value
-}
-
-/// The nearest integer of 8 bits, of two the even one; 0 for NaN. It uses no rounding of the device, which may round ties
-/// in any direction.
-#[cube]
-fn nearest_int8<N: Size>(value: Vector<f32, N>) -> Vector<i32, N> {
-    let value = select_many(value.is_nan(), Vector::new(0.0f32), value);
-    let value = min(max(value, Vector::new(-128.0f32)), Vector::new(127.0f32));
-    let floor = value.floor();
-    let rest = value - floor;
-    let below = Vector::<i32, N>::cast_from(floor);
-    let half = Vector::new(0.5f32);
-    let odd = (below & Vector::new(1i32)).equal(&Vector::new(1i32));
-    let up = rest.greater_than(&half).or(rest.equal(&half).vec_and(odd));
-    select_many(up, below + Vector::new(1i32), below)
 }
 
 /// Adds the residual to a sum that already includes its bias, then activates and rounds it.

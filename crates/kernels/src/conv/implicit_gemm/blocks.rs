@@ -44,6 +44,14 @@ impl Side {
     }
 }
 
+/// What a store writes: vectors of neighbouring columns or rows, or single elements where neither are neighbours in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::conv) enum Stores {
+    Columns,
+    Rows,
+    Elements,
+}
+
 /// The compile-time options of a product, besides those of its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::conv) struct Product {
@@ -56,9 +64,7 @@ pub(in crate::conv) struct Product {
     /// Whether all terms of every block exist and belong to one tap, which is then computed once per block.
     pub(in crate::conv) one_tap: bool,
     pub(in crate::conv) gather: GatherForm,
-    /// Whether results are stored as whole vectors of columns, or of rows.
-    pub(in crate::conv) whole: bool,
-    pub(in crate::conv) whole_rows: bool,
+    pub(in crate::conv) stores: Stores,
     pub(in crate::conv) epilogue: EpilogueForm,
 }
 
@@ -98,10 +104,11 @@ impl Product {
         };
         let contiguous = if is_weight { steps.column == 1 } else { last };
         let whole = contiguous && columns.is_multiple_of(QUAD as usize);
+        let stores = if whole { Stores::Columns } else { Stores::Elements };
         let one_tap = !is_weight && inner.is_multiple_of(tile.block_k as usize);
         let (_, phases) = Gather::largest(conv, pass);
         let (phased, gather) = (phases.is_some(), GatherForm::new(conv, pass));
-        Self { a, b, is_weight, phased, one_tap, gather, whole, whole_rows: false, epilogue }
+        Self { a, b, is_weight, phased, one_tap, gather, stores, epilogue }
     }
 
     /// The same with results that are stored as whole vectors of rows, if rows are neighbours in memory. Scales would have
@@ -113,7 +120,10 @@ impl Product {
             && !self.epilogue.has_scales()
             && conv.layout() == Layout::ChannelsFirst
             && [results.plane(), columns(conv, pass)].iter().all(|of| of % QUAD as usize == 0);
-        Self { whole_rows: whole_rows && !self.whole, ..self }
+        match self.stores {
+            Stores::Elements if whole_rows => Self { stores: Stores::Rows, ..self },
+            _ => self,
+        }
     }
 
     pub(in crate::conv) fn side(&self, factor: Factor) -> Side {
@@ -135,14 +145,9 @@ impl Product {
         k * (times.element * (m + n) + times.vector * (finding * m / a + n / b))
     }
 
-    /// Whether results are stored as whole vectors.
-    pub(in crate::conv) fn stores_vectors(&self) -> bool {
-        self.whole || self.whole_rows
-    }
-
     /// The number of results per store.
     pub(in crate::conv) fn stored_lanes(&self) -> usize {
-        if self.stores_vectors() { QUAD as usize } else { 1 }
+        if self.stores == Stores::Elements { 1 } else { QUAD as usize }
     }
 }
 
@@ -425,7 +430,7 @@ pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
     let first_channel = work.group * work.phase.gather.columns;
     let there =
         if comptime!(product.phased) { has_result(&work.phase, row) } else { true.runtime() };
-    if comptime!(product.whole) {
+    if comptime!(product.stores == Stores::Columns) {
         if there && column < work.phase.gather.columns {
             let at = (base + column) / QUAD;
             let channel = (first_channel + column) / QUAD;

@@ -88,7 +88,7 @@ pub(in crate::conv) fn seconds(
 
     let speed = mainloop.products / multiprocessors as f64 / device.clock();
     let step = (m * n * k) as f64 / speed + mainloop.loads;
-    let scattered = if product.stores_vectors() { 0 } else { m.min(rows) * n.min(columns) };
+    let scattered = if product.stored_lanes() > 1 { 0 } else { m.min(rows) * n.min(columns) };
     let store = mainloop.store * (m * n) as f64 + mainloop.scattered * scattered as f64;
 
     let busy = most as f64 * (steps * step + store);

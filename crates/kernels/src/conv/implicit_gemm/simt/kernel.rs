@@ -7,7 +7,7 @@ use super::form::Form;
 use crate::conv::common::epilogue::EpilogueArgs;
 use crate::conv::common::gather::GatherArgs;
 use crate::conv::implicit_gemm::blocks::{
-    BlockArgs, CubeWork, Factor, QUAD, point_of_row, store_quad, store_rows, work_of,
+    BlockArgs, CubeWork, Factor, QUAD, Stores, point_of_row, store_quad, store_rows, work_of,
 };
 use crate::conv::implicit_gemm::staging::{Loaded, has_work, piece};
 use crate::cube::convert::multiply_add;
@@ -199,7 +199,7 @@ fn store<A: Float, R: Float, O: Size>(
     #[unroll]
     for i in 0..ratio_m {
         let first = work.first_row + (i * units_m + unit_row) * QUAD;
-        if comptime!(form.product.whole_rows) {
+        if comptime!(form.product.stores == Stores::Rows) {
             // The number of rows is a multiple of 4.
             if first < block.rows {
                 let point = point_of_row(work, first, form.product);
