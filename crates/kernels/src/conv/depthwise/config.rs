@@ -7,8 +7,8 @@ use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, Tile
 use super::rolling::rolls;
 use super::weight;
 use crate::conv::common::rules::{
-    MOST_ROWS, check_block, check_neighbours, check_registers, check_sums, has_few_phases,
-    has_few_taps, register_tile, registers, widest_vector,
+    MOST_ROWS, check_block, check_neighbours, check_number, check_registers, check_sums,
+    has_few_phases, has_few_taps, register_tile, registers, widest_vector,
 };
 use crate::conv::problem::{Pass, Task};
 use crate::device::Capabilities;
@@ -72,18 +72,18 @@ impl Config {
         Self { rows: rows as u32, lines, lanes, vectors: 1 }
     }
 
-    /// For the weight gradient, one line of taps: more lines would be read less often, but units with more registers
-    /// hide less latency, which costs more. The vectors are those with the lowest estimate.
+    /// For the weight gradient, as many lines of taps as have few sums: units with more registers hide less latency.
     fn of_weight(task: Task<'_>, lanes: u32) -> Self {
-        let [.., width] = task.conv.grid().axes();
+        let [_, height, width] = task.conv.grid().axes();
         let rows = rows(width.output(), width.kernel()) as u32;
-        let all = task.conv.input().channels() as u32 / lanes;
-        // All cubes have as many.
-        let even = |most| all.div_ceil(all.div_ceil(most));
-        let [wide, narrow] =
-            weight::VECTORS.map(|most| Self { rows, lines: 1, lanes, vectors: even(most) });
-        let seconds = |config| weight::splits(task, config).1;
-        if seconds(narrow) < seconds(wide) { narrow } else { wide }
+        let lanes = lanes.min(ROLLING_LANES);
+        let most = match height.dilation() {
+            1 => (MOST_HELD_SUMS / (width.kernel() as u32 * lanes)).max(1),
+            _ => 1,
+        };
+        let lines = most.min(height.kernel() as u32);
+        let vectors = (task.conv.input().channels() as u32 / lanes).min(weight::VECTORS);
+        Self { rows, lines, lanes, vectors }
     }
 
     pub(super) fn as_tile(self) -> Tile {
@@ -110,6 +110,10 @@ impl Config {
             let taps = conv.grid().axes()[AXES - 1].kernel() as u32;
             check_registers([self.rows, 1, self.lanes], task)?;
             check_sums(self.lines, taps.saturating_mul(self.lanes), MOST_WEIGHT_SUMS)?;
+            // The lines of pixels that a unit reads are neighbours.
+            if conv.grid().axes()[AXES - 2].dilation() > 1 {
+                check_number("ratio_n", self.lines, 1)?;
+            }
         } else if rolls(task, self) {
             check_registers([self.rows, 1, self.lanes], task)?;
             check_sums(self.lines, 1, MOST_LINES as u32)?;
@@ -182,6 +186,9 @@ fn rows(line: usize, taps: usize) -> usize {
     let cost = |rows: &usize| line.div_ceil(*rows) * (rows + taps.min(4));
     [8, 7, 4].into_iter().min_by_key(cost).unwrap_or(8)
 }
+
+/// The most registers for the sums of a weight gradient, unless a tile says otherwise.
+const MOST_HELD_SUMS: u32 = 20;
 
 /// The most registers of a unit for the sums of a weight gradient that the kernel is compiled for.
 const MOST_WEIGHT_SUMS: u32 = 160;

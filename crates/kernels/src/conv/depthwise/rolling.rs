@@ -26,7 +26,7 @@ use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, Sweep, row_poi
 use crate::conv::common::pack::Packing;
 use crate::conv::common::run::Run;
 use crate::conv::problem::{Pass, Request, Task, operands, results};
-use crate::cube::convert::{Widening, accumulator, elem, widen};
+use crate::cube::convert::{Widening, accumulator, elem, widen_kept};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::grid;
 
@@ -231,10 +231,9 @@ struct Column {
     /// The offset of the sample's channels in the pixels, and in the weights.
     plane: u32,
     weights: u32,
-    /// The first line and the first pixel that are read, and the number of lines.
+    /// The first line and the first pixel that are read.
     top: i32,
     start: i32,
-    read: u32,
     /// The number of lines of the image; none if the depth is outside.
     extent: u32,
     /// The lines of results, the first of which has its first result at `first`, and the results of each.
@@ -278,7 +277,6 @@ fn depthwise_rolling<S: Float, A: Float, N: Size>(
         weights: channel,
         top: row.height - reach,
         start,
-        read: (lines - 1) * comptime!(form.step) + comptime!(form.taps),
         extent: select(inside, gather.height.extent, 0i32) as u32,
         lines,
         first: (row.other + channel * gather.out_group) / N::value() as u32,
@@ -315,26 +313,25 @@ fn walk<S: Float, A: Float, N: Size>(
         load::<S, N>(a, gather, column, y.runtime(), &ahead, y, clipped, form);
     }
     let end = column.lines + comptime!(form.slots() - 1);
-    let mut first = column.first;
     let mut newest = 0u32;
     while newest < end {
         #[unroll]
         for i in 0..form.slots() {
             // Line `newest + i` of the results begins here.
-            if newest + i < end {
-                #[unroll]
-                for j in 0..form.step {
-                    let buffer = comptime!((i * form.step + j) % form.ahead);
-                    let pixels = widened::<S, A, N>(&ahead, buffer, form);
-                    let y = (newest + i) * comptime!(form.step) + comptime!(j + form.ahead);
-                    load::<S, N>(a, gather, column, y, &ahead, buffer, clipped, form);
-                    add_line::<A, N>(&weights, &pixels, &sums, i, j, form);
-                }
-                // The first lines that end are those before the piece.
-                if newest + i >= comptime!(form.slots() - 1) {
-                    store::<S, A, N>(epilogue, out, gather, column, &sums, first, i, form);
-                    first += gather.height.out_step / N::value() as u32;
-                }
+            let line = newest + i;
+            #[unroll]
+            for j in 0..form.step {
+                let y = line * comptime!(form.step) + j;
+                let buffer = comptime!((i * form.step + j) % form.ahead);
+                let pixels = widened::<S, A, N>(&ahead, gather, column, y, buffer, clipped, form);
+                let later = y + comptime!(form.ahead);
+                load::<S, N>(a, gather, column, later, &ahead, buffer, clipped, form);
+                add_line::<A, N>(&weights, &pixels, &sums, i, j, form);
+            }
+            // The first lines that end are those before the piece, which as unsigned numbers are larger than it.
+            let ended = line - comptime!(form.slots() - 1);
+            if ended < column.lines {
+                store::<S, A, N>(epilogue, out, gather, column, &sums, ended, i, form);
             }
         }
         newest += comptime!(form.slots());
@@ -362,7 +359,8 @@ fn weights_of<A: Float, N: Size>(
     weights
 }
 
-/// Starts the loads of the pixels of the unit's line `y` into a buffer; zeros for those outside.
+/// Starts the loads of the pixels of the unit's line `y` into a buffer. Those outside are replaced by others: a load under a
+/// condition would need a move, which waits for it.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load<S: Float, N: Size>(
@@ -375,43 +373,48 @@ fn load<S: Float, N: Size>(
     #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {
+    let lanes = N::value() as u32;
+    let step = gather.width.a_step as u32 / lanes;
+    let h = max(min(column.top + y as i32, gather.height.extent - 1), 0i32);
+    let line = column.plane + (h * gather.height.a_step) as u32 / lanes;
     #[unroll]
     for p in 0..form.pixels() {
-        ahead.index(comptime!(form.pixel(buffer, p))).store(Vector::new(S::from_int(0)));
-    }
-    let h = column.top + y as i32;
-    // As an unsigned number, a negative coordinate is larger than every extent.
-    if (h as u32) < column.extent && y < column.read {
-        let lanes = N::value() as u32;
-        let step = gather.width.a_step as u32 / lanes;
-        // The first pixel may lie before the line; then the sum wraps, and those before the line are not read.
-        let line = column.plane + (h * gather.height.a_step) as u32 / lanes;
-        let line = line + column.start as u32 * step;
-        #[unroll]
-        for p in 0..form.pixels() {
-            if comptime!(form.along.is_read(p)) {
-                let x = column.start + p as i32;
-                if comptime!(!clipped) || (x as u32) < gather.width.extent as u32 {
-                    let pixel = a[(line + p * step) as usize];
-                    ahead.index(comptime!(form.pixel(buffer, p))).store(pixel);
-                }
-            }
+        if comptime!(form.along.is_read(p)) {
+            let x = column.start as u32 + p;
+            let x = if comptime!(clipped) {
+                select(x < gather.width.extent as u32, x, 0u32)
+            } else {
+                x
+            };
+            ahead.index(comptime!(form.pixel(buffer, p))).store(a[(line + x * step) as usize]);
         }
     }
 }
 
-/// The loaded pixels of the line in a buffer, in the type of the sums.
+/// The loaded pixels of line `y`, which is in a buffer, in the type of the sums; zeros for those outside.
 #[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn widened<S: Float, A: Float, N: Size>(
     ahead: &Registers<S, N>,
+    gather: &GatherArgs,
+    column: &Column,
+    y: u32,
     #[comptime] buffer: u32,
+    #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, N>> {
+    // As an unsigned number, a negative coordinate is larger than every extent.
+    let there = ((column.top + y as i32) as u32) < column.extent;
     let mut pixels = Sequence::<Vector<A, N>>::new();
     #[unroll]
     for p in 0..form.pixels() {
         let pixel = ahead.index(comptime!(form.pixel(buffer, p))).read();
-        pixels.push(widen::<S, A, N>(pixel, form.widening));
+        let inside = if comptime!(clipped) {
+            there && column.start as u32 + p < gather.width.extent as u32
+        } else {
+            there
+        };
+        pixels.push(widen_kept::<S, A, N>(pixel, inside, form.widening));
     }
     pixels
 }
@@ -454,7 +457,7 @@ fn add_line<A: Float, N: Size>(
     }
 }
 
-/// Stores a finished line of results, the one in the slot after `i`.
+/// Stores line `line` of the results, which is finished and in the slot after `i`.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<S: Float, A: Float, N: Size>(
@@ -463,10 +466,11 @@ fn store<S: Float, A: Float, N: Size>(
     gather: &GatherArgs,
     column: &Column,
     sums: &Registers<A, N>,
-    first: u32,
+    line: u32,
     #[comptime] i: u32,
     #[comptime] form: Form,
 ) {
+    let first = column.first + line * (gather.height.out_step / N::value() as u32);
     let slot = comptime!(form.slot(i, form.slots() - 1));
     #[unroll]
     for r in 0..form.along.rows {

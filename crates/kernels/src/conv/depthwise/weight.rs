@@ -1,52 +1,55 @@
-//! The weight gradient. A unit holds the sums of some taps of a vector of channels in registers, and adds the products
-//! of every n-th run of windows:
+//! The weight gradient. A unit holds the sums of some lines of taps of a vector of channels in registers. It walks down
+//! lines of pixels, and reads each of them once for all of these taps:
 //!
 //! ```text
-//! for each part of the windows, each block of lines of taps, each chunk of vectors of channels:      one cube
+//! for each part of the walks, each block of lines of taps, each chunk of vectors of channels:        one cube
 //!     for each vector of channels of the chunk:                                                      some units
-//!         for each run of neighbouring windows of the part:                                  one of these units
-//!             for each line of taps of the block:
-//!                 pixels ← those that the run reads on this line         once, however many taps read them
-//!                 for each tap of the line, for each window:  sums[tap] += pixel · dy[window]
+//!         for each walk of the part, which is a run of neighbouring windows by some lines of them:   one of these units
+//!             for each line of pixels that the windows read:
+//!                 gradients[slot] ← those of the line of windows that begins here, if any
+//!                 pixels ← those that the run reads on this line
+//!                 the loads of later lines are started
+//!                 for each line of windows that reads this line, each window:  sums[tap] += pixel · gradient
 //!         dw[part] ← the sums of these units, added in shared memory
 //! ```
 //!
-//! Neighbouring units have neighbouring vectors of channels, and then the runs below one another, so that the loads of a
-//! cube are close together, most lines are found in the cache when the next line of taps reads them, and the units of a
-//! plane reach the border of the image together. The parts are added by another launch (`split_k`).
+//! `SLOTS` lines of windows read the same line of pixels, and the loop is unrolled as often, so that each has the same
+//! registers again. Neighbouring units have neighbouring vectors of channels, and then walks beside each other, so that the
+//! loads of a cube are close together. The parts are added by another launch (`split_k`).
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Convolution, DType};
+use windowpane_geometry::{Convolution, DType};
 
 use super::config::Config;
-use super::cost::with_tensors;
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
+use crate::conv::common::cost;
 use crate::conv::common::gather::{
-    Gather, GatherArgs, GatherForm, Point, row_point, tap_point, weight_steps,
+    Gather, GatherArgs, GatherForm, Sweep, row_point, tap_point, weight_steps,
 };
 use crate::conv::common::kernel::Kernel;
-use crate::conv::common::run::{Run, pixels_of};
+use crate::conv::common::run::Run;
 use crate::conv::common::split_k;
 use crate::conv::problem::{Pass, Request, Task, results};
-use crate::cube::convert::{accumulator, elem, round};
+use crate::cube::convert::{Widening, accumulator, elem, round, widen, widen_kept};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::grid;
 
 /// The units of a cube. There are few, because each uses many registers.
 pub(super) const UNITS: u32 = 128;
 
-/// The vectors of channels of a cube, at most: those whose pixels are neighbours in memory. With fewer, more units of a
-/// cube share the runs of a vector, so that fewer parts are as many cubes.
-pub(super) const VECTORS: [u32; 2] = [32, 16];
+/// The vectors of channels of a cube, at most: those whose pixels are neighbours in memory.
+pub(super) const VECTORS: u32 = 32;
 
 /// The shared memory in which sums are added.
 pub(super) const SHARED_BYTES: usize = 16 << 10;
 
-/// The number of cubes of a multiprocessor, and the fewest runs that are worth a unit.
-const CUBES_EACH: usize = 4;
-const LEAST_RUNS: usize = 2;
+/// The most cubes of a multiprocessor: of units with several lines of taps, which have more registers, and of others.
+const CUBES_EACH: [usize; 2] = [2, 3];
+
+/// The most lines whose loads are in flight while a line is multiplied.
+const MOST_AHEAD: u32 = 3;
 
 /// How the work is divided among cubes and among their units.
 #[derive(Clone, Copy, Debug)]
@@ -55,12 +58,14 @@ struct Blocks {
     vectors: usize,
     across: usize,
     chunks: usize,
-    /// The units of a cube that share the runs of a vector.
+    /// The units of a cube that share the walks of a vector.
     strips: usize,
-    /// The blocks of lines of taps.
+    /// The blocks of lines of taps, of one depth and of all.
+    height_blocks: usize,
     tap_blocks: usize,
-    /// The lines of windows, and the runs of all lines.
-    lines: usize,
+    /// The planes of windows, the lines of each, and the runs of a line.
+    planes: usize,
+    height: usize,
     runs: usize,
 }
 
@@ -70,16 +75,17 @@ impl Blocks {
         // A plan may have fewer units than the kernel's own.
         let across = config.vectors.min(units) as usize;
         let [depth, height, width] = conv.grid().axes();
-        let lines = conv.output().batch() * depth.output() * height.output();
-        let tap_lines = depth.kernel() * height.kernel();
+        let height_blocks = height.kernel().div_ceil(config.lines as usize);
         Self {
             vectors,
             across,
             chunks: vectors.div_ceil(across),
             strips: units as usize / across,
-            tap_blocks: tap_lines.div_ceil(config.lines as usize),
-            lines,
-            runs: width.output().div_ceil(config.rows as usize) * lines,
+            height_blocks,
+            tap_blocks: depth.kernel() * height_blocks,
+            planes: conv.output().batch() * depth.output(),
+            height: height.output(),
+            runs: width.output().div_ceil(config.rows as usize),
         }
     }
 
@@ -87,52 +93,30 @@ impl Blocks {
     fn cubes(&self) -> usize {
         self.chunks * self.tap_blocks
     }
-}
 
-/// The number of parts of the windows with the lowest estimate, and that estimate with the addition of the parts.
-pub(super) fn splits(task: Task<'_>, config: Config) -> (usize, f64) {
-    let Task { conv, device, .. } = task;
-    let blocks = Blocks::new(conv, config, config.units(task));
-    let most = blocks.runs / (blocks.strips * LEAST_RUNS);
-    let most = most.clamp(1, split_k::most(conv, Pass::Weight));
-    let estimates = (1..=CUBES_EACH).map(|each| {
-        // The most parts of which no multiprocessor has more than `each` cubes.
-        let parts = (each * device.multiprocessor_count() / blocks.cubes()).clamp(1, most);
-        (parts, seconds(task, config, parts) + split_k::seconds(task, parts))
-    });
-    estimates.min_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((1, f64::INFINITY))
-}
-
-/// The instructions of a product, with those that load and convert its factors; its cycles on the busiest multiprocessor
-/// besides; and the cycles for which a unit waits for the loads of a run. They were fitted such that the divisions that
-/// were faster are chosen.
-const PRODUCT: f64 = 3.8;
-const BUSIEST: f64 = 1.5;
-const WAIT: f64 = 600.0;
-
-/// The estimated seconds: those of all products if multiprocessors had equal shares, and those of the multiprocessor with
-/// the most cubes, whose units wait for the loads of each run unless other cubes have work.
-pub(super) fn seconds(task: Task<'_>, config: Config, splits: usize) -> f64 {
-    let Task { conv, device, .. } = task;
-    let blocks = Blocks::new(conv, config, config.units(task));
-    let taps = conv.grid().axes()[AXES - 1].kernel() as f64;
-    let products = f64::from(config.rows * config.lines * config.lanes) * taps;
-    let all = (blocks.runs * blocks.vectors * blocks.tap_blocks) as f64 * products;
-    let each = (blocks.cubes() * splits).div_ceil(device.multiprocessor_count()) as f64;
-    let (busy, rounds) = (BUSIEST * products, (each / CUBES_EACH as f64).ceil());
-    let runs = blocks.runs.div_ceil(splits).div_ceil(blocks.strips) as f64;
-    let busiest = runs * (each * busy).max(rounds * (busy + WAIT));
-    device.launch_seconds(1) + with_tensors(PRODUCT * all, 0.0, task) + busiest / device.clock()
+    /// The number of walks down `lines` lines of windows.
+    fn walks(&self, lines: usize) -> usize {
+        self.planes * self.height.div_ceil(lines) * self.runs
+    }
 }
 
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     along: Run,
-    /// The lines of taps of a unit.
+    /// The lines of taps of a unit, and the lines of pixels from one line of windows to the next.
     lines: u32,
+    step: u32,
+    /// The lines of windows of an unrolled iteration.
+    turns: u32,
+    /// The lines of pixels, and those of windows, whose loads are in flight while a line is multiplied. The numbers divide
+    /// those of an unrolled iteration, so that each buffer is filled again at the place where it was read: moving a
+    /// register would wait for its load.
+    ahead: u32,
+    windows_ahead: u32,
     /// Whether the last run of a line has fewer windows.
     partial: bool,
+    widening: Widening,
     units: u32,
     /// The number of sums of each unit that are in shared memory at once.
     at_once: u32,
@@ -142,9 +126,67 @@ struct Form {
 }
 
 impl Form {
+    fn new(task: Task<'_>, config: Config, units: u32, stored: DType) -> Self {
+        let Task { conv, request: Request { dtype, .. }, device } = task;
+        let [_, height, width] = *conv.grid().axes();
+        let step = height.stride() as u32;
+        let mut form = Self {
+            along: Run::new(config.rows, &Sweep::forward(&width)),
+            lines: config.lines,
+            step,
+            turns: 0,
+            ahead: 0,
+            windows_ahead: 0,
+            partial: !width.output().is_multiple_of(config.rows as usize),
+            widening: Widening::of_sums(dtype, false, device),
+            units,
+            at_once: 0,
+            gather: GatherForm::new(conv, Pass::Weight),
+            bf16: stored == DType::BF16,
+        };
+        form.turns = if form.slots() == 1 { 2 } else { form.slots() };
+        let divisor = |of: u32, most: u32| {
+            (1..=most.max(1)).rev().find(|count| of.is_multiple_of(*count)).unwrap_or(1)
+        };
+        form.ahead = divisor(form.turns * form.used(), MOST_AHEAD);
+        form.windows_ahead = divisor(form.turns, form.ahead.div_ceil(form.used()));
+        form.at_once = sums_at_once(dtype, config.lanes, units).min(form.taps());
+        form
+    }
+
     /// The number of taps of a unit.
     fn taps(&self) -> u32 {
         self.lines * self.along.taps
+    }
+
+    /// The lines of windows that read the same line of pixels.
+    fn slots(&self) -> u32 {
+        self.lines.div_ceil(self.step)
+    }
+
+    /// The lines of pixels that are read from one line of windows to the next: not those between the taps.
+    fn used(&self) -> u32 {
+        self.step.min(self.lines)
+    }
+
+    /// The number of vectors of pixels of a line.
+    fn pixels(&self) -> u32 {
+        self.along.pixels().1
+    }
+
+    /// The register of pixel `p` of the line in a buffer.
+    fn pixel(&self, buffer: u32, p: u32) -> usize {
+        (buffer * self.pixels() + p) as usize
+    }
+
+    /// The register of the gradient of window `r` of the line in a slot or a buffer.
+    fn window(&self, slot: u32, r: u32) -> usize {
+        (slot * self.along.rows + r) as usize
+    }
+
+    /// The slot of the line of windows `before` lines before the `i`-th of an iteration.
+    fn slot(&self, i: u32, before: u32) -> u32 {
+        (i + self.slots() - before) % self.slots()
     }
 }
 
@@ -155,17 +197,21 @@ struct WeightArgs {
     cubes: u32,
     chunks: FastDivmod<u32>,
     tap_blocks: FastDivmod<u32>,
+    height_blocks: FastDivmod<u32>,
     vectors: u32,
-    /// The vectors of a cube, and the units that share the runs of each.
+    /// The vectors of a cube, and the units that share the walks of each.
     across: FastDivmod<u32>,
     across_count: u32,
     strips: u32,
-    tap_lines: u32,
-    /// The windows of a line, the lines, the runs of all lines, and those of a part.
+    /// The runs of a line, the pieces of a plane, the lines of a piece and of a plane, and the windows of a line.
+    runs: FastDivmod<u32>,
+    pieces: FastDivmod<u32>,
+    lines: u32,
+    height: u32,
     width: u32,
-    lines: FastDivmod<u32>,
-    runs: u32,
-    runs_per_part: u32,
+    /// All walks, and those of a part.
+    walks: u32,
+    walks_per_part: u32,
     /// The memory steps between channels and between parts of the gradient.
     channel_step: u32,
     part_step: u32,
@@ -178,25 +224,16 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
     let ([x, dy], dw) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
     let blocks = Blocks::new(conv, config, units);
+    let lines = best(arguments.task, config, splits).1;
     for gather in Gather::all(conv, Pass::Weight) {
-        let along = Run::new(config.rows, &gather.axes[AXES - 1]);
         let steps = weight_steps(conv, Pass::Weight);
         let results = results(conv, Pass::Weight);
-        let [depth, height, width] = conv.grid().axes();
-        let taps = config.lines * along.taps;
+        let [.., width] = conv.grid().axes();
         let cubes = blocks.cubes() * splits;
         let (count, dim) = grid(client, units, cubes * units as usize);
-        let form = Form {
-            along,
-            lines: config.lines,
-            partial: !width.output().is_multiple_of(config.rows as usize),
-            units,
-            at_once: sums_at_once(dtype, config.lanes, units).min(taps),
-            gather: GatherForm::new(conv, Pass::Weight),
-            bf16: stored == DType::BF16,
-        };
-        // SAFETY: vectors past the last repeat the last one and are not stored, windows past the last are skipped, reads of
-        // pixels outside are moved inside, and lines outside are skipped.
+        let walks = blocks.walks(lines);
+        // SAFETY: vectors past the last repeat the last one and are not stored, and windows and pixels outside are not
+        // read.
         unsafe {
             depthwise_weight::launch_unchecked(
                 client,
@@ -211,19 +248,22 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
                     cubes as u32,
                     blocks.chunks as u32,
                     blocks.tap_blocks as u32,
+                    blocks.height_blocks as u32,
                     blocks.vectors as u32,
                     blocks.across as u32,
                     blocks.across as u32,
                     blocks.strips as u32,
-                    (depth.kernel() * height.kernel()) as u32,
-                    width.output() as u32,
-                    blocks.lines as u32,
                     blocks.runs as u32,
-                    blocks.runs.div_ceil(splits) as u32,
+                    blocks.height.div_ceil(lines) as u32,
+                    lines as u32,
+                    blocks.height as u32,
+                    width.output() as u32,
+                    walks as u32,
+                    walks.div_ceil(splits) as u32,
                     conv.filter().strides(conv.filter_layout()).count as u32,
                     results as u32,
                 ),
-                form,
+                Form::new(arguments.task, config, units, stored),
                 elem(dtype),
                 elem(accumulator(dtype)),
                 elem(stored),
@@ -236,6 +276,21 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
 fn sums_at_once(dtype: DType, lanes: u32, units: u32) -> u32 {
     let bytes = units as usize * lanes as usize * accumulator(dtype).size();
     (SHARED_BYTES / bytes).max(1) as u32
+}
+
+/// What a unit reads on one walk, and where.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Walk {
+    /// The index of the vector at the first coordinate of the plane of pixels.
+    plane: u32,
+    /// The first line and the first pixel that are read.
+    top: i32,
+    start: i32,
+    /// The lines of windows, the first of which has its first gradient at `first`, and the windows of each.
+    lines: u32,
+    first: u32,
+    rows: u32,
 }
 
 #[cube(launch_unchecked)]
@@ -257,117 +312,232 @@ fn depthwise_weight<S: Float, A: Float, R: Float, N: Size>(
     let (strip, across) = block.across.div_mod(UNIT_POS);
     let (rest, chunk) = block.chunks.div_mod(cube);
     let (part, tap_block) = block.tap_blocks.div_mod(rest);
-    let first_line = tap_block * comptime!(form.lines);
+    let (td, height_block) = block.height_blocks.div_mod(tap_block);
+    let th = height_block * comptime!(form.lines);
     let first_vector = chunk * block.across_count;
     let vector = min(first_vector + across, block.vectors - 1);
 
     let sums = zeros::<A, N>(form.taps());
-    let first = part * block.runs_per_part;
-    let end = min(first + block.runs_per_part, block.runs);
-    // Units past the last strip have no runs.
-    let mut run = select(strip < block.strips, first + strip, end);
-    while run < end {
-        let (place, line) = block.lines.div_mod(run);
-        let along = place * comptime!(form.along.rows);
-        let row = row_point(gather, line * block.width + along, form.gather);
-        let (first_pixel, pixels) = comptime!(form.along.pixels());
-        let start = row.width + first_pixel;
-        let whole = start >= 0
-            && start + comptime!(pixels as i32) <= gather.width.extent
-            && along + comptime!(form.along.rows) <= block.width;
-        if whole {
-            add_run::<S, A, N>(
-                x, dy, gather, block, &row, vector, along, first_line, &sums, false, form,
-            );
-        } else {
-            add_run::<S, A, N>(
-                x, dy, gather, block, &row, vector, along, first_line, &sums, true, form,
-            );
+    let first = part * block.walks_per_part;
+    let end = min(first + block.walks_per_part, block.walks);
+    // Units past the last strip have no walks.
+    let mut next = select(strip < block.strips, first + strip, end);
+    while next < end {
+        let (rest, run) = block.runs.div_mod(next);
+        let (plane, piece) = block.pieces.div_mod(rest);
+        let line = piece * block.lines;
+        let along = run * comptime!(form.along.rows);
+        let row =
+            row_point(gather, (plane * block.height + line) * block.width + along, form.gather);
+        let depth = row.depth + td as i32 * gather.depth.tap_step;
+        if depth >= 0 && depth < gather.depth.extent {
+            let lanes = N::value() as u32;
+            let walk = Walk {
+                plane: (row.a + (depth * gather.depth.a_step) as u32) / lanes + vector,
+                top: row.height + th as i32 * gather.height.tap_step,
+                start: row.width + comptime!(form.along.pixels().0),
+                lines: min(block.lines, block.height - line),
+                first: row.other / lanes + vector,
+                rows: block.width - along,
+            };
+            let whole = walk.start >= 0
+                && walk.start + comptime!(form.pixels() as i32) <= gather.width.extent
+                && walk.rows >= comptime!(form.along.rows);
+            if whole {
+                add_walk::<S, A, N>(x, dy, gather, &walk, &sums, false, form);
+            } else {
+                add_walk::<S, A, N>(x, dy, gather, &walk, &sums, true, form);
+            }
         }
-        run += block.strips;
+        next += block.strips;
     }
-    add_strips::<A, R, N>(dw, gather, block, &sums, part, first_vector, first_line, form);
+    add_strips::<A, R, N>(dw, gather, block, &sums, part, first_vector, td, th, form);
 }
 
-/// Adds the products of a run of windows, the first of which is `row`, for all taps of the unit.
+/// Adds the products of a walk for all taps of the unit.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn add_run<S: Float, A: Float, N: Size>(
+fn add_walk<S: Float, A: Float, N: Size>(
     x: &[Vector<S, N>],
     dy: &[Vector<S, N>],
     gather: &GatherArgs,
-    block: &WeightArgs,
-    row: &Point,
-    vector: u32,
-    along: u32,
-    first_line: u32,
+    walk: &Walk,
     sums: &Registers<A, N>,
     #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {
-    let lanes = N::value() as u32;
-    let first = (row.other / lanes + vector) as usize;
-    let step = (gather.width.out_step / lanes) as usize;
-    let mut gradients = Sequence::<Vector<A, N>>::new();
+    let pixels_ahead = zeros::<S, N>(comptime!(form.ahead * form.pixels()));
+    let windows_ahead = zeros::<S, N>(comptime!(form.windows_ahead * form.along.rows));
+    let gradients = zeros::<A, N>(comptime!(form.slots() * form.along.rows));
     #[unroll]
-    for r in 0..form.along.rows {
-        if comptime!(clipped && form.partial) {
-            let r = select(along + r < block.width, r.runtime(), 0u32) as usize;
-            gradients.push(Vector::cast_from(dy[first + r * step]));
-        } else {
-            gradients.push(Vector::cast_from(dy[first + comptime!(r as usize) * step]));
-        }
+    for i in 0..form.windows_ahead {
+        load_windows::<S, N>(dy, gather, walk, i.runtime(), &windows_ahead, i, clipped, form);
     }
-    let start = row.width + comptime!(form.along.pixels().0);
-    let extent = gather.width.extent;
     #[unroll]
-    for l in 0..form.lines {
-        let (td, th) = gather.height.taps.div_mod(first_line + l);
-        let d = row.depth + td as i32 * gather.depth.tap_step;
-        let h = row.height + th as i32 * gather.height.tap_step;
-        let inside = first_line + l < block.tap_lines
-            && d >= 0
-            && d < gather.depth.extent
-            && h >= 0
-            && h < gather.height.extent;
-        if inside {
-            let at = (d * gather.depth.a_step + h * gather.height.a_step) as u32;
-            let line = ((row.a + at) / lanes + vector) as usize;
-            let pixels = pixels_of::<S, A, N>(x, gather, line, start, extent, clipped, form.along);
+    for n in 0..form.ahead {
+        let y = comptime!(n / form.used() * form.step + n % form.used());
+        load_pixels::<S, N>(x, gather, walk, y.runtime(), &pixels_ahead, n, clipped, form);
+    }
+    let end = walk.lines + comptime!(form.slots() - 1);
+    let mut newest = 0u32;
+    while newest < end {
+        #[unroll]
+        for i in 0..form.turns {
+            let line = newest + i;
+            let buffer = comptime!(i % form.windows_ahead);
             #[unroll]
             for r in 0..form.along.rows {
-                if comptime!(clipped && form.partial) {
-                    if along + r < block.width {
-                        add_window::<A, N>(&pixels, &gradients, sums, r, l, form);
+                let gradient = windows_ahead.index(comptime!(form.window(buffer, r))).read();
+                let slot = comptime!(form.slot(i, 0));
+                gradients
+                    .index(comptime!(form.window(slot, r)))
+                    .store(widen::<S, A, N>(gradient, form.widening));
+            }
+            let later = line + comptime!(form.windows_ahead);
+            load_windows::<S, N>(dy, gather, walk, later, &windows_ahead, buffer, clipped, form);
+            #[unroll]
+            for j in 0..form.used() {
+                let buffer = comptime!((i * form.used() + j) % form.ahead);
+                let pixels = widened::<S, A, N>(&pixels_ahead, gather, walk, buffer, clipped, form);
+                let n = comptime!(j + form.ahead);
+                let y = (line + comptime!(n / form.used())) * comptime!(form.step)
+                    + comptime!(n % form.used());
+                load_pixels::<S, N>(x, gather, walk, y, &pixels_ahead, buffer, clipped, form);
+                let h = walk.top + (line * comptime!(form.step) + j) as i32;
+                // As an unsigned number, a negative coordinate is larger than every extent.
+                let inside = (h as u32) < gather.height.extent as u32;
+                add_line::<A, N>(
+                    &pixels, &gradients, sums, walk, line, inside, i, j, clipped, form,
+                );
+            }
+        }
+        newest += comptime!(form.turns);
+    }
+}
+
+/// Starts the loads of the gradients of the walk's line `line` into a buffer. Those that do not exist are replaced by others
+/// and not used: a load under a condition would need a move, which waits for it.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn load_windows<S: Float, N: Size>(
+    dy: &[Vector<S, N>],
+    gather: &GatherArgs,
+    walk: &Walk,
+    line: u32,
+    ahead: &Registers<S, N>,
+    #[comptime] buffer: u32,
+    #[comptime] clipped: bool,
+    #[comptime] form: Form,
+) {
+    let lanes = N::value() as u32;
+    let step = gather.width.out_step / lanes;
+    let line = min(line, walk.lines - 1);
+    let first = walk.first + line * (gather.height.out_step / lanes);
+    #[unroll]
+    for r in 0..form.along.rows {
+        let there = if comptime!(clipped && form.partial) {
+            select(r < walk.rows, r.runtime(), 0u32)
+        } else {
+            r.runtime()
+        };
+        let gradient = dy[(first + there * step) as usize];
+        ahead.index(comptime!(form.window(buffer, r))).store(gradient);
+    }
+}
+
+/// Starts the loads of the pixels of the walk's line `y` into a buffer, in the same way.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn load_pixels<S: Float, N: Size>(
+    x: &[Vector<S, N>],
+    gather: &GatherArgs,
+    walk: &Walk,
+    y: u32,
+    ahead: &Registers<S, N>,
+    #[comptime] buffer: u32,
+    #[comptime] clipped: bool,
+    #[comptime] form: Form,
+) {
+    let lanes = N::value() as u32;
+    let step = gather.width.a_step as u32 / lanes;
+    let h = max(min(walk.top + y as i32, gather.height.extent - 1), 0i32);
+    let line = walk.plane + (h * gather.height.a_step) as u32 / lanes;
+    #[unroll]
+    for p in 0..form.pixels() {
+        if comptime!(form.along.is_read(p)) {
+            let at = walk.start as u32 + p;
+            let at = if comptime!(clipped) {
+                select(at < gather.width.extent as u32, at, 0u32)
+            } else {
+                at
+            };
+            ahead.index(comptime!(form.pixel(buffer, p))).store(x[(line + at * step) as usize]);
+        }
+    }
+}
+
+/// The loaded pixels of the line in a buffer, in the type of the sums; zeros for those before and after the line.
+#[cube]
+fn widened<S: Float, A: Float, N: Size>(
+    ahead: &Registers<S, N>,
+    gather: &GatherArgs,
+    walk: &Walk,
+    #[comptime] buffer: u32,
+    #[comptime] clipped: bool,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
+    let mut pixels = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for p in 0..form.pixels() {
+        let pixel = ahead.index(comptime!(form.pixel(buffer, p))).read();
+        if comptime!(clipped) {
+            let inside = walk.start as u32 + p < gather.width.extent as u32;
+            pixels.push(widen_kept::<S, A, N>(pixel, inside, form.widening));
+        } else {
+            pixels.push(widen::<S, A, N>(pixel, form.widening));
+        }
+    }
+    pixels
+}
+
+/// Adds the products of a line of pixels, the `j`-th of those at which line `line` of the windows begins, with the lines of
+/// windows that read it, if it is `inside` the image.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn add_line<A: Float, N: Size>(
+    pixels: &Sequence<Vector<A, N>>,
+    gradients: &Registers<A, N>,
+    sums: &Registers<A, N>,
+    walk: &Walk,
+    line: u32,
+    inside: bool,
+    #[comptime] i: u32,
+    #[comptime] j: u32,
+    #[comptime] clipped: bool,
+    #[comptime] form: Form,
+) {
+    #[unroll]
+    for before in 0..form.slots() {
+        let tap = comptime!(before * form.step + j);
+        // There is no line of windows before the first, nor after the last.
+        if comptime!(tap < form.lines) && inside && line - before < walk.lines {
+            #[unroll]
+            for r in 0..form.along.rows {
+                if comptime!(!clipped || !form.partial) || r < walk.rows {
+                    let slot = comptime!(form.slot(i, before));
+                    let gradient = gradients.index(comptime!(form.window(slot, r))).read();
+                    #[unroll]
+                    for t in 0..form.along.taps {
+                        let pixel = *pixels.index(comptime!(form.along.pixel(r, t) as usize));
+                        let sum = sums.index(comptime!((tap * form.along.taps + t) as usize));
+                        sum.store(fma(pixel, gradient, sum.read()));
                     }
-                } else {
-                    add_window::<A, N>(&pixels, &gradients, sums, r, l, form);
                 }
             }
         }
     }
 }
 
-/// Adds the products of window `r` of a run for the taps of line `l`.
-#[cube]
-fn add_window<A: Float, N: Size>(
-    pixels: &Sequence<Vector<A, N>>,
-    gradients: &Sequence<Vector<A, N>>,
-    sums: &Registers<A, N>,
-    #[comptime] r: u32,
-    #[comptime] l: u32,
-    #[comptime] form: Form,
-) {
-    #[unroll]
-    for t in 0..form.along.taps {
-        let pixel = *pixels.index(comptime!(form.along.pixel(r, t) as usize));
-        let gradient = *gradients.index(comptime!(r as usize));
-        let sum = sums.index(comptime!((l * form.along.taps + t) as usize));
-        sum.store(fma(pixel, gradient, sum.read()));
-    }
-}
-
-/// Adds the sums of the units that share the runs of a vector, and stores them.
+/// Adds the sums of the units that share the walks of a vector, and stores them.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_strips<A: Float, R: Float, N: Size>(
@@ -377,6 +547,7 @@ fn add_strips<A: Float, R: Float, N: Size>(
     sums: &Registers<A, N>,
     part: u32,
     first_vector: u32,
+    td: u32,
     first_line: u32,
     #[comptime] form: Form,
 ) {
@@ -402,10 +573,9 @@ fn add_strips<A: Float, R: Float, N: Size>(
             }
             let sum = round::<A, R, N>(sum, form.bf16);
             let tap = first + i;
-            let line = first_line + tap / comptime!(form.along.taps);
+            let th = first_line + tap / comptime!(form.along.taps);
             let vector = first_vector + across;
-            if line < block.tap_lines && vector < block.vectors {
-                let (td, th) = gather.height.taps.div_mod(line);
+            if th < gather.height.taps_count && vector < block.vectors {
                 let tap = tap_point(gather, td, th, tap % comptime!(form.along.taps));
                 let at = part * block.part_step + tap.other + vector * lanes * block.channel_step;
                 #[unroll]
@@ -417,4 +587,58 @@ fn add_strips<A: Float, R: Float, N: Size>(
         }
         sync_cube();
     }
+}
+
+/// The number of parts of the walks with the lowest estimate, and that estimate with the addition of the parts.
+pub(super) fn splits(task: Task<'_>, config: Config) -> (usize, f64) {
+    let Task { conv, device, .. } = task;
+    let blocks = Blocks::new(conv, config, config.units(task));
+    let most = blocks.walks(1).div_ceil(blocks.strips).clamp(1, split_k::most(conv, Pass::Weight));
+    let [of_several, of_one] = CUBES_EACH;
+    let most_each = if config.lines > 1 { of_several } else { of_one };
+    let estimates = (1..=most_each).map(|each| {
+        // The most parts of which no multiprocessor has more than `each` cubes.
+        let parts = (each * device.multiprocessor_count() / blocks.cubes()).clamp(1, most);
+        (parts, seconds(task, config, parts) + split_k::seconds(task, parts))
+    });
+    estimates.min_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((1, f64::INFINITY))
+}
+
+/// The estimated seconds with this number of parts.
+pub(super) fn seconds(task: Task<'_>, config: Config, splits: usize) -> f64 {
+    best(task, config, splits).0
+}
+
+/// The cycles of a line of a walk, for each product and each load, and the lines that the start of a walk takes. Units take
+/// the cycles once for themselves and once for each cube of their multiprocessor. The numbers were fitted to 99 times of 17
+/// layers.
+const PRODUCT: f64 = 1.0;
+const LOAD: f64 = 7.0;
+const START: f64 = 2.0;
+
+/// The pieces of a plane that are tried.
+const MOST_PIECES: usize = 32;
+
+/// The lowest estimate of any length of walks, and that length: the time of the multiprocessor with the most cubes, whose
+/// units wait for their own loads and for those of the others.
+fn best(task: Task<'_>, config: Config, splits: usize) -> (f64, usize) {
+    let Task { conv, request, device } = task;
+    let units = config.units(task);
+    let blocks = Blocks::new(conv, config, units);
+    let form = Form::new(task, config, units, request.dtype);
+    let each = (blocks.cubes() * splits).div_ceil(device.multiprocessor_count());
+    let loads = f64::from(form.used() * form.pixels() + form.along.rows);
+    let products = f64::from(form.taps() * form.along.rows * config.lanes);
+    let line = (PRODUCT * products + LOAD * loads) * (1 + each) as f64;
+    let time = |pieces: usize| {
+        let lines = blocks.height.div_ceil(pieces);
+        let walks = blocks.walks(lines).div_ceil(splits).div_ceil(blocks.strips) as f64;
+        let steps = (lines as u32).saturating_add(form.slots() - 1).next_multiple_of(form.turns);
+        (walks * (f64::from(steps) + START) * line, lines)
+    };
+    let times = (1..=blocks.height.min(MOST_PIECES)).map(time);
+    let (cycles, lines) =
+        times.min_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or((f64::INFINITY, 1));
+    let copy = device.copy_seconds(cost::bytes(conv, request));
+    (device.launch_seconds(1) + copy.max(cycles / device.clock()), lines)
 }

@@ -286,9 +286,9 @@ fn depthwise_weight_gradients_have_the_requested_channels() {
         let plan = Plan::new(&conv, Request { pass, ..BF16 }, options, &GPU);
         plan.map_or_else(|error| error.to_string(), |plan| plan.config.to_string())
     };
-    assert!(config(Pass::Weight, "block_n=32").ends_with("lines=1,lanes=4,vectors=8"));
+    assert!(config(Pass::Weight, "block_n=48").ends_with("lines=3,lanes=2,vectors=8"));
     for (pass, text) in [
-        (Pass::Weight, "block_n=6"),
+        (Pass::Weight, "block_n=8"),
         (Pass::Weight, "block_n=1024"),
         (Pass::Forward, "ratio_n=1,block_n=32"),
     ] {
