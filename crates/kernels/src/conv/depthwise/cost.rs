@@ -65,7 +65,7 @@ pub(super) fn seconds(config: Config, task: Task<'_>) -> f64 {
 }
 
 /// The seconds of these instructions, or of these cycles of waiting, and of moving the tensors.
-pub(super) fn with_tensors(instructions: f64, waiting: f64, task: Task<'_>) -> f64 {
+fn with_tensors(instructions: f64, waiting: f64, task: Task<'_>) -> f64 {
     let Task { conv, request, device } = task;
     let multiplying = instructions / device.speeds.vector as f64;
     let exposed = EXPOSED * device.copy_seconds(cost::bytes(conv, request));

@@ -196,7 +196,7 @@ pub(super) fn launch(
     let Pieces { units, vectors, runs, pieces } = Pieces::new(conv, config, gather.axes);
     let [_, height, width] = gather.axes;
     let (cubes, dim) = grid(client, arguments.units, units);
-    // SAFETY: pixels outside are not read, and results past the last are not stored.
+    // SAFETY: reads of pixels outside are moved inside, and results past the last are not stored.
     unsafe {
         depthwise_rolling::launch_unchecked(
             client,

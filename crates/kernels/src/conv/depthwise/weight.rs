@@ -232,8 +232,8 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
         let cubes = blocks.cubes() * splits;
         let (count, dim) = grid(client, units, cubes * units as usize);
         let walks = blocks.walks(lines);
-        // SAFETY: vectors past the last repeat the last one and are not stored, and windows and pixels outside are not
-        // read.
+        // SAFETY: vectors past the last repeat the last one and are not stored, and reads of windows and pixels outside
+        // are moved inside.
         unsafe {
             depthwise_weight::launch_unchecked(
                 client,
@@ -609,9 +609,8 @@ pub(super) fn seconds(task: Task<'_>, config: Config, splits: usize) -> f64 {
     best(task, config, splits).0
 }
 
-/// The cycles of a line of a walk, for each product and each load, and the lines that the start of a walk takes. Units take
-/// the cycles once for themselves and once for each cube of their multiprocessor. The numbers were fitted to 99 times of 17
-/// layers.
+/// The cycles of each product and each load of a line, which count once, and once more for each cube of the multiprocessor;
+/// and the lines that the start of a walk is worth. The numbers were fitted to 99 times of 17 layers.
 const PRODUCT: f64 = 1.0;
 const LOAD: f64 = 7.0;
 const START: f64 = 2.0;
