@@ -4,6 +4,7 @@ use core::fmt;
 
 use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, TileOverrides};
 
+use super::cost;
 use super::rolling::rolls;
 use super::weight;
 use crate::conv::common::rules::{
@@ -11,7 +12,6 @@ use crate::conv::common::rules::{
     has_few_phases, has_few_taps, register_tile, registers, widest_vector,
 };
 use crate::conv::problem::{Pass, Task};
-use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, require};
 
 /// The name of the kernel.
@@ -33,8 +33,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// On a processor, as many rows as leave enough registers for the weights of a row of taps. On a GPU, as many as
-    /// divide a line well, and two lines where these have most of their pixels in common.
+    /// On a processor, as many rows as leave enough registers for the weights of a row of taps. On a GPU, the walk with the
+    /// lowest estimate if units can walk down lines; otherwise as many rows as divide a line well, and two lines where
+    /// these have most of their pixels in common.
     pub(in crate::conv) fn new(task: Task<'_>) -> Self {
         let Task { conv, request, device } = task;
         let widest = widest_vector(request.dtype, device);
@@ -57,13 +58,11 @@ impl Config {
             }
             (Some(_), _) => (registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS), 1),
             (None, Layout::ChannelsLast) => {
-                let rows = rows(results(width), taps);
-                let few = lanes.min(ROLLING_LANES);
-                let lines = lines(conv, rows, few, results(height), device);
-                let rolling = Self { rows: rows as u32, lines, lanes: few, vectors: 1 };
-                if rolls(task, rolling) {
-                    return rolling;
+                let lines = [results(width), results(height)].map(|lines| lines as u32);
+                if let Some(walk) = cost::fastest(task, Self::walks(lines, lanes)) {
+                    return walk;
                 }
+                let rows = rows(results(width), taps);
                 let held = 3 * rows + taps - 1;
                 (rows, if height.kernel() >= HIGH && held <= MOST_HELD { 2 } else { 1 })
             }
@@ -72,11 +71,26 @@ impl Config {
         Self { rows: rows as u32, lines, lanes, vectors: 1 }
     }
 
+    /// The walks that are tried for lines of `width` results, of which there are `height`.
+    fn walks([width, height]: [u32; 2], widest: u32) -> impl Iterator<Item = Self> {
+        let rows = MOST_WALKING_ROWS.min(width);
+        let lanes = WALKING_LANES.map(|lanes| lanes.min(widest));
+        let sizes = (LEAST_WALKING_ROWS.min(rows)..=rows)
+            .flat_map(move |rows| lanes.map(|lanes| (rows, lanes)));
+        sizes.flat_map(move |(rows, lanes)| {
+            let lengths = (1..=LONGEST.min(height)).map(move |most| {
+                let pieces = height.div_ceil(most);
+                height.div_ceil(pieces)
+            });
+            lengths.map(move |lines| Self { rows, lines, lanes, vectors: 1 })
+        })
+    }
+
     /// For the weight gradient, as many lines of taps as have few sums: units with more registers hide less latency.
     fn of_weight(task: Task<'_>, lanes: u32) -> Self {
         let [_, height, width] = task.conv.grid().axes();
         let rows = rows(width.output(), width.kernel()) as u32;
-        let lanes = lanes.min(ROLLING_LANES);
+        let lanes = lanes.min(WEIGHT_LANES);
         let most = match height.dilation() {
             1 => (MOST_HELD_SUMS / (width.kernel() as u32 * lanes)).max(1),
             _ => 1,
@@ -139,46 +153,18 @@ impl fmt::Display for Config {
 const HIGH: usize = 5;
 const MOST_HELD: usize = 26;
 
-/// The lanes of a unit that walks down lines: with more, its weights and sums take too many registers.
-const ROLLING_LANES: u32 = 2;
+/// The numbers of rows and of lanes of the walks that are tried, and their most lines. When long walks end, much of the
+/// device waits for the last of them.
+const LEAST_WALKING_ROWS: u32 = 2;
+const MOST_WALKING_ROWS: u32 = 8;
+const WALKING_LANES: [u32; 2] = [2, 4];
+const LONGEST: u32 = 14;
 
-/// The units of a multiprocessor that walk down lines at the same time. A launch with less than this share of them, in
-/// thousandths, takes no less time: the units wait for their own loads.
-const WALKING: usize = 448;
-const LEAST_SHARE: usize = 350;
-
-/// The fewest and the most lines of a walk, unless a tile says otherwise. When long walks end, much of the device waits
-/// for the last of them.
-const LEAST_LINES: usize = 2;
-const LONG: usize = 14;
-
-/// What a walk costs besides its lines, in lines: it reads some lines that another walk reads too, and its weights.
-const REREAD: usize = 2;
+/// The most lanes of a unit that walks down lines for a weight gradient: with more, its sums take too many registers.
+const WEIGHT_LANES: u32 = 2;
 
 /// The most lines that a unit walks down.
 const MOST_LINES: usize = 256;
-
-/// The number of lines of `height` that a unit walks down. Long walks read few lines twice, short ones make more units.
-fn lines(conv: &Convolution, rows: usize, lanes: u32, height: usize, device: &Capabilities) -> u32 {
-    let [depth, _, width] = conv.grid().axes();
-    let vectors = conv.input().channels() / lanes as usize;
-    let runs = width.output().div_ceil(rows);
-    let units = conv.input().batch() * depth.output() * runs * vectors;
-    let walking = device.multiprocessor_count() * WALKING;
-    let time = |pieces: &usize| {
-        let filled = units * pieces * 1000 / walking;
-        // Few rounds of units are whole; of many, the last one is half filled.
-        let rounds = match filled {
-            ..1000 => filled.max(LEAST_SHARE),
-            1000..3000 => filled.next_multiple_of(1000),
-            _ => filled + 500,
-        };
-        (height.div_ceil(*pieces) + REREAD) * rounds
-    };
-    let fewest = height.div_ceil(LONG).max(1);
-    let pieces = (fewest..=(height / LEAST_LINES).max(fewest)).min_by_key(time).unwrap_or(fewest);
-    height.div_ceil(pieces).clamp(1, MOST_LINES) as u32
-}
 
 /// The number of neighbouring windows of a unit of a GPU. Lines are most often multiples of 7 or 8 windows long. Each run
 /// reads the pixels of its windows, and those that further taps read.

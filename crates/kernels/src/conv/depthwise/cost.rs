@@ -1,6 +1,8 @@
 //! Estimates the time from the instructions that load pixels and multiply them, or from the latency of a unit's loads.
 //! Part of the time of moving the tensors is added, because few loads are started ahead.
 
+use windowpane_geometry::AXES;
+
 use super::chunk_vectors;
 use super::config::Config;
 use super::form::Form;
@@ -14,11 +16,29 @@ use crate::conv::problem::Task;
 const PIXEL: f64 = 17.0;
 const PRODUCT: f64 = 2.4;
 
-/// The same for a unit that walks down lines, the instructions of a walk, and the cycles from one line to the next.
-const ROLLING_PIXEL: f64 = 4.2;
-const ROLLING_PRODUCT: f64 = 1.67;
-const WALK: f64 = 250.0;
-const ROLLING_LINE: f64 = 350.0;
+/// The instructions of a product and of a load of a unit that walks down lines, and the share of the time of a copy that
+/// they do not hide. All numbers of walks were fitted to 456 times of 93 layers.
+const WALK_PRODUCT: f64 = 0.92;
+const WALK_LOAD: f64 = 7.4;
+const WALK_EXPOSED: f64 = 0.85;
+
+/// The cycles of a line of a cube that is alone: those of its loads, divided among the lines ahead, and some times its
+/// instructions.
+const WALK_LATENCY: f64 = 142.0;
+const WALK_ALONE: f64 = 2.0;
+
+/// How much longer it takes to store some results of a run only.
+const OVERLAPPING: f64 = 1.2;
+
+/// How often a multiprocessor has as many cubes as it can when those left over at the end no longer matter.
+const FEW_TURNS: f64 = 3.0;
+
+/// The registers of a multiprocessor, and the most of a unit. The compiler saves some of those that a unit needs; each one
+/// above `MOST_NEEDED` costs it a share of its time.
+const REGISTERS: f64 = 65536.0;
+const MOST_REGISTERS: f64 = 256.0;
+const MOST_NEEDED: f64 = 300.0;
+const LACKING: f64 = 0.033;
 
 /// The cycles from one pixel of a unit to the next, and the units of a multiprocessor that wait at the same time.
 const LATENCY: f64 = 68.0;
@@ -27,26 +47,82 @@ const RESIDENT: f64 = 1024.0;
 /// The share of the time of a copy that is not hidden behind instructions.
 const EXPOSED: f64 = 0.62;
 
+/// The configuration that walks down lines with the lowest estimate, of those that can.
+pub(super) fn fastest(task: Task<'_>, configs: impl Iterator<Item = Config>) -> Option<Config> {
+    let gathers: Vec<Gather> = Gather::all(task.conv, task.request.pass).collect();
+    let timed = configs.filter_map(|config| Some((config, walks(config, task, &gathers)?)));
+    timed.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(config, _)| config)
+}
+
+/// The estimated seconds of units that walk down lines, if they can.
+fn walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Option<f64> {
+    let Task { conv, request, device } = task;
+    let epilogue = Epilogue::NONE.form(request.dtype);
+    let mut cycles = 0.0;
+    for gather in gathers.iter().filter(|gather| gather.terms(conv) > 0) {
+        let form = rolling::Form::new(task, config, gather, epilogue)?;
+        let cubes = rolling::Pieces::new(conv, config, gather.axes).units as f64
+            / (f64::from(rolling::UNITS) * device.multiprocessor_count() as f64);
+        let steps = form.steps(config.lines.min(gather.axes[AXES - 2].rows as u32));
+        let lines = f64::from(steps * form.step);
+        let products = f64::from(form.products() * config.lanes) / f64::from(form.step);
+        let instructions = WALK_PRODUCT * products + WALK_LOAD * f64::from(form.pixels.count());
+        let needed = form.registers(config.lanes, request.dtype);
+        let lacking = 1.0 + LACKING * (needed - MOST_NEEDED).max(0.0);
+        let registers = (needed.min(MOST_REGISTERS) / 8.0).ceil() * 8.0;
+        let resident = (REGISTERS / (registers * f64::from(rolling::UNITS))).floor().max(1.0);
+        let overlapping = if form.overlaps { OVERLAPPING } else { 1.0 };
+        let units = f64::from(rolling::UNITS) / device.units_per_cycle();
+        let line = Line {
+            cycles: instructions * units * lacking * overlapping,
+            latency: WALK_LATENCY / f64::from(form.ahead),
+        };
+        cycles += lines * line.of_all(cubes, resident);
+    }
+    let copy = device.copy_seconds(cost::bytes(conv, request));
+    let launches = device.launch_seconds(1 + gathers.len());
+    Some(cycles / device.clock() + WALK_EXPOSED * copy + launches)
+}
+
+/// The cycles of a line of a cube: of its instructions, and of its loads.
+struct Line {
+    cycles: f64,
+    latency: f64,
+}
+
+impl Line {
+    /// The cycles of a line of some cubes at the same time.
+    fn of(&self, cubes: f64) -> f64 {
+        (cubes * self.cycles).hypot(self.latency + WALK_ALONE * self.cycles)
+    }
+
+    /// The cycles of a line of this many cubes, in the mean of multiprocessors, of which some are `resident` at once.
+    fn of_all(&self, cubes: f64, resident: f64) -> f64 {
+        if cubes >= FEW_TURNS * resident {
+            return cubes / resident * self.of(resident);
+        }
+        // Of few cubes, one multiprocessor has more than the others, and its last ones leave it idle.
+        let cubes = cubes.ceil();
+        let whole = (cubes / resident).floor();
+        let rest = cubes - whole * resident;
+        whole * self.of(resident) + if rest > 0.0 { self.of(rest) } else { 0.0 }
+    }
+}
+
 pub(super) fn seconds(config: Config, task: Task<'_>) -> f64 {
+    let gathers: Vec<Gather> = Gather::all(task.conv, task.request.pass).collect();
+    walks(config, task, &gathers).unwrap_or_else(|| blocks(config, task))
+}
+
+/// The estimated seconds of units that compute blocks.
+fn blocks(config: Config, task: Task<'_>) -> f64 {
     let Task { conv, request, device } = task;
     let pass = request.pass;
     let lanes = config.lanes as usize;
     let chunk_vectors = chunk_vectors(conv, lanes);
     let epilogue = Epilogue::NONE.form(request.dtype);
     let (mut instructions, mut waiting, mut launches) = (0.0, 0.0, 1);
-    let rolls = rolling::rolls(task, config);
     for gather in Gather::all(conv, pass) {
-        if rolls && let Some(form) = rolling::Form::new(task, config, &gather, epilogue) {
-            let units = rolling::Pieces::new(conv, config, gather.axes).units as f64;
-            let lines = f64::from(config.lines) + f64::from(form.slots() - 1);
-            let pixels = lines * f64::from(form.step * form.pixels());
-            let products = lines * f64::from(form.taps * form.along.rows * form.along.taps);
-            instructions +=
-                units * (ROLLING_PIXEL * pixels + ROLLING_PRODUCT * products * lanes as f64 + WALK);
-            waiting += ROLLING_LINE * lines * f64::from(form.step);
-            launches += 1;
-            continue;
-        }
         let form =
             Form::new(conv, pass, device.cores.is_some(), config, &gather, chunk_vectors, epilogue);
         let units = form.units(conv, &gather, lanes) as f64;

@@ -49,6 +49,7 @@ mod form;
 mod kernel;
 mod lines;
 mod rolling;
+mod walk;
 mod weight;
 
 pub use config::Config;

@@ -16,17 +16,17 @@
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Convolution, Layout};
+use windowpane_geometry::{AXES, Convolution, DType, Layout};
 
 use super::config::Config;
+use super::walk::{Lines, Pixels, divisor, first_row, load_pixels, run, widened};
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_at};
 use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, Sweep, row_point, tap_point};
 use crate::conv::common::pack::Packing;
-use crate::conv::common::run::Run;
 use crate::conv::problem::{Pass, Request, Task, operands, results};
-use crate::cube::convert::{Widening, accumulator, elem, widen_kept};
+use crate::cube::convert::{Widening, accumulator, elem};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::grid;
 
@@ -35,24 +35,21 @@ const MOST_AHEAD: u32 = 3;
 
 /// The most registers for the sums of unfinished lines, and for weights.
 const MOST_SUMS: u32 = 112;
-const MOST_WEIGHTS: u32 = 20;
+const MOST_WEIGHTS: u32 = 50;
 
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
-    pub(super) along: Run,
+    pub(super) pixels: Pixels,
     /// The taps along the height, and the lines of pixels from one line of results to the next.
-    pub(super) taps: u32,
+    taps: u32,
     pub(super) step: u32,
-    /// The lines whose loads are in flight while a line is multiplied. The number divides the lines of pixels of an
-    /// unrolled iteration, so that each buffer is filled again at the place where it was read: moving a register would
-    /// wait for its load.
-    ahead: u32,
+    /// The lines whose loads are in flight while a line is multiplied.
+    pub(super) ahead: u32,
     /// Whether later taps read earlier lines.
     up: bool,
-    /// Whether the last run of a line has fewer rows.
-    partial: bool,
-    widening: Widening,
+    /// Whether the last run of a line has rows of the run before it.
+    pub(super) overlaps: bool,
     gather: GatherForm,
     epilogue: EpilogueForm,
 }
@@ -75,29 +72,27 @@ impl Form {
             && depth.taps == 1
             && width.taps > 0
             && height.tap_step.abs() == 1;
-        let along = Run::new(config.rows, &width);
+        let along = run(config, &width);
         let taps = height.taps as u32;
         let lanes = config.lanes.saturating_mul((accumulator(dtype).size() / 4) as u32);
         let weights = taps.saturating_mul(along.taps).saturating_mul(lanes);
         let mut form = Self {
-            along,
+            pixels: Pixels::new(along, &width, Widening::of_sums(dtype, false, device)),
             taps,
             step: height.step as u32,
             ahead: 1,
             up: height.tap_step < 0,
-            partial: !width.rows.is_multiple_of(config.rows as usize),
-            widening: Widening::of_sums(dtype, false, device),
+            overlaps: !width.rows.is_multiple_of(along.rows as usize),
             gather: GatherForm::new(conv, pass),
             epilogue,
         };
-        let lines = form.slots().saturating_mul(form.step);
-        form.ahead = (1..=MOST_AHEAD).rev().find(|ahead| lines.is_multiple_of(*ahead)).unwrap_or(1);
-        let sums = form.slots().saturating_mul(config.rows).saturating_mul(lanes);
+        form.ahead = divisor(form.slots().saturating_mul(form.step), MOST_AHEAD);
+        let sums = form.slots().saturating_mul(along.rows).saturating_mul(lanes);
         (walks && sums <= MOST_SUMS && weights <= MOST_WEIGHTS).then_some(form)
     }
 
     /// The lines of results that read the same line of pixels.
-    pub(super) fn slots(&self) -> u32 {
+    fn slots(&self) -> u32 {
         self.taps.div_ceil(self.step)
     }
 
@@ -106,24 +101,35 @@ impl Form {
         (i + self.slots() - before) % self.slots()
     }
 
-    /// The number of vectors of pixels of a line.
-    pub(super) fn pixels(&self) -> u32 {
-        self.along.pixels().1
+    /// The steps of a walk down so many lines of results: unrolled iterations are whole.
+    pub(super) fn steps(&self, lines: u32) -> u32 {
+        (lines + self.slots() - 1).next_multiple_of(self.slots())
     }
 
-    /// The register of pixel `p` of the line in a buffer.
-    fn pixel(&self, buffer: u32, p: u32) -> usize {
-        (buffer * self.pixels() + p) as usize
+    /// The products of a step, for each lane.
+    pub(super) fn products(&self) -> u32 {
+        self.taps * self.pixels.along.taps * self.pixels.along.rows
+    }
+
+    /// The registers that a unit needs. The numbers were fitted to those of 40 kernels for CUDA.
+    pub(super) fn registers(&self, lanes: u32, dtype: DType) -> f64 {
+        let words = |of: DType| f64::from(lanes) * of.size() as f64 / 4.0;
+        let along = self.pixels.along;
+        let pixels = f64::from(self.pixels.count());
+        let weights = f64::from(self.taps * along.taps) * words(accumulator(dtype));
+        let sums = f64::from(self.slots() * along.rows) * words(accumulator(dtype));
+        let loads = f64::from(self.ahead) * pixels * words(dtype);
+        6.0 + 2.1 * weights + 1.4 * sums + 1.2 * loads + 6.1 * pixels
     }
 
     /// The weight of tap `t` of a line of taps.
     fn weight(&self, tap: u32, t: u32) -> usize {
-        (tap * self.along.taps + t) as usize
+        (tap * self.pixels.along.taps + t) as usize
     }
 
     /// The sum of row `r` of the line in a slot.
     fn sum(&self, slot: u32, r: u32) -> usize {
-        (slot * self.along.rows + r) as usize
+        (slot * self.pixels.along.rows + r) as usize
     }
 }
 
@@ -159,7 +165,7 @@ impl Pieces {
         [depth, height, width]: [Sweep; AXES],
     ) -> Self {
         let vectors = conv.input().channels() / config.lanes as usize;
-        let runs = width.rows.div_ceil(config.rows as usize);
+        let runs = width.rows.div_ceil(run(config, &width).rows as usize);
         let pieces = height.rows.div_ceil(config.lines as usize);
         let units = conv.input().batch() * depth.rows * pieces * runs * vectors;
         Self { units, vectors, runs, pieces }
@@ -228,18 +234,16 @@ pub(super) fn launch(
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Column {
-    /// The offset of the sample's channels in the pixels, and in the weights.
-    plane: u32,
+    pixels: Lines,
+    /// The offset of the weights of the unit's channels.
     weights: u32,
-    /// The first line and the first pixel that are read.
-    top: i32,
-    start: i32,
     /// The number of lines of the image; none if the depth is outside.
     extent: u32,
-    /// The lines of results, the first of which has its first result at `first`, and the results of each.
+    /// The lines of results, the first of which has its first result at `first`. Another unit stores the first `skipped`
+    /// results of each.
     lines: u32,
     first: u32,
-    rows: u32,
+    skipped: u32,
     vector: u32,
 }
 
@@ -264,32 +268,28 @@ fn depthwise_rolling<S: Float, A: Float, N: Size>(
     let (rest, run) = block.runs.div_mod(rest);
     let (outer, piece) = block.pieces.div_mod(rest);
     let line = piece * block.lines;
-    let along = run * comptime!(form.along.rows);
+    let rows = comptime!(form.pixels.along.rows);
+    let along = first_row(run * rows, block.width, rows);
     let row = row_point(gather, (outer * block.height + line) * block.width + along, form.gather);
     let channel = vector * N::value() as u32;
     let reach = if comptime!(form.up) { comptime!(form.taps as i32 - 1) } else { 0 };
-    let start = row.width + comptime!(form.along.pixels().0);
     let lines = min(block.lines, block.height - line);
     let inside = row.depth >= 0 && row.depth < gather.depth.extent;
     let depth = select(inside, row.depth, 0i32) * gather.depth.a_step;
     let column = Column {
-        plane: (row.a + channel * gather.a_group + depth as u32) / N::value() as u32,
+        pixels: Lines {
+            plane: (row.a + channel * gather.a_group + depth as u32) / N::value() as u32,
+            top: row.height - reach,
+            start: row.width + comptime!(form.pixels.along.pixels().0),
+        },
         weights: channel,
-        top: row.height - reach,
-        start,
         extent: select(inside, gather.height.extent, 0i32) as u32,
         lines,
         first: (row.other + channel * gather.out_group) / N::value() as u32,
-        rows: block.width - along,
+        skipped: run * rows - along,
         vector,
     };
-    let whole =
-        column.start >= 0 && column.start + comptime!(form.pixels() as i32) <= gather.width.extent;
-    if whole {
-        walk::<S, A, N>(a, packed, epilogue, out, gather, &column, false, form);
-    } else {
-        walk::<S, A, N>(a, packed, epilogue, out, gather, &column, true, form);
-    }
+    walk::<S, A, N>(a, packed, epilogue, out, gather, &column, form);
 }
 
 /// Computes the results of a unit.
@@ -302,15 +302,14 @@ fn walk<S: Float, A: Float, N: Size>(
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     column: &Column,
-    #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {
     let weights = weights_of::<A, N>(packed, gather, column, form);
-    let sums = zeros::<A, N>(comptime!(form.slots() * form.along.rows));
-    let ahead = zeros::<S, N>(comptime!(form.ahead * form.pixels()));
+    let sums = zeros::<A, N>(comptime!(form.slots() * form.pixels.along.rows));
+    let ahead = zeros::<S, N>(comptime!(form.ahead * form.pixels.count()));
     #[unroll]
     for y in 0..form.ahead {
-        load::<S, N>(a, gather, column, y.runtime(), &ahead, y, clipped, form);
+        load_pixels::<S, N>(a, gather, &column.pixels, y.runtime(), &ahead, y, form.pixels);
     }
     let end = column.lines + comptime!(form.slots() - 1);
     let mut newest = 0u32;
@@ -323,9 +322,12 @@ fn walk<S: Float, A: Float, N: Size>(
             for j in 0..form.step {
                 let y = line * comptime!(form.step) + j;
                 let buffer = comptime!((i * form.step + j) % form.ahead);
-                let pixels = widened::<S, A, N>(&ahead, gather, column, y, buffer, clipped, form);
+                // As an unsigned number, a negative coordinate is larger than every extent.
+                let inside = ((column.pixels.top + y as i32) as u32) < column.extent;
+                let pixels =
+                    widened::<S, A, N>(&ahead, gather, &column.pixels, inside, buffer, form.pixels);
                 let later = y + comptime!(form.ahead);
-                load::<S, N>(a, gather, column, later, &ahead, buffer, clipped, form);
+                load_pixels::<S, N>(a, gather, &column.pixels, later, &ahead, buffer, form.pixels);
                 add_line::<A, N>(&weights, &pixels, &sums, i, j, form);
             }
             // The first lines that end are those before the piece, which as unsigned numbers are larger than it.
@@ -351,72 +353,12 @@ fn weights_of<A: Float, N: Size>(
     for tap in 0..form.taps {
         let th = comptime!(if form.up { form.taps - 1 - tap } else { tap });
         #[unroll]
-        for t in 0..form.along.taps {
+        for t in 0..form.pixels.along.taps {
             let tap = tap_point(gather, 0u32, th.runtime(), t.runtime());
             weights.push(packed[((column.weights + tap.other) / N::value() as u32) as usize]);
         }
     }
     weights
-}
-
-/// Starts the loads of the pixels of the unit's line `y` into a buffer. Those outside are replaced by others: a load under a
-/// condition would need a move, which waits for it.
-#[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn load<S: Float, N: Size>(
-    a: &[Vector<S, N>],
-    gather: &GatherArgs,
-    column: &Column,
-    y: u32,
-    ahead: &Registers<S, N>,
-    #[comptime] buffer: u32,
-    #[comptime] clipped: bool,
-    #[comptime] form: Form,
-) {
-    let lanes = N::value() as u32;
-    let step = gather.width.a_step as u32 / lanes;
-    let h = max(min(column.top + y as i32, gather.height.extent - 1), 0i32);
-    let line = column.plane + (h * gather.height.a_step) as u32 / lanes;
-    #[unroll]
-    for p in 0..form.pixels() {
-        if comptime!(form.along.is_read(p)) {
-            let x = column.start as u32 + p;
-            let x = if comptime!(clipped) {
-                select(x < gather.width.extent as u32, x, 0u32)
-            } else {
-                x
-            };
-            ahead.index(comptime!(form.pixel(buffer, p))).store(a[(line + x * step) as usize]);
-        }
-    }
-}
-
-/// The loaded pixels of line `y`, which is in a buffer, in the type of the sums; zeros for those outside.
-#[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn widened<S: Float, A: Float, N: Size>(
-    ahead: &Registers<S, N>,
-    gather: &GatherArgs,
-    column: &Column,
-    y: u32,
-    #[comptime] buffer: u32,
-    #[comptime] clipped: bool,
-    #[comptime] form: Form,
-) -> Sequence<Vector<A, N>> {
-    // As an unsigned number, a negative coordinate is larger than every extent.
-    let there = ((column.top + y as i32) as u32) < column.extent;
-    let mut pixels = Sequence::<Vector<A, N>>::new();
-    #[unroll]
-    for p in 0..form.pixels() {
-        let pixel = ahead.index(comptime!(form.pixel(buffer, p))).read();
-        let inside = if comptime!(clipped) {
-            there && column.start as u32 + p < gather.width.extent as u32
-        } else {
-            there
-        };
-        pixels.push(widen_kept::<S, A, N>(pixel, inside, form.widening));
-    }
-    pixels
 }
 
 /// Adds the products of a line of pixels: the `j`-th of those at which the line of results in slot `i` begins. Lines
@@ -431,20 +373,20 @@ fn add_line<A: Float, N: Size>(
     #[comptime] form: Form,
 ) {
     #[unroll]
-    for p in 0..form.pixels() {
-        if comptime!(form.along.is_read(p)) {
+    for p in 0..form.pixels.count() {
+        if comptime!(form.pixels.along.is_read(p)) {
             let pixel = *pixels.index(comptime!(p as usize));
             #[unroll]
             for before in 0..form.slots() {
                 #[unroll]
-                for t in 0..form.along.taps {
+                for t in 0..form.pixels.along.taps {
                     #[unroll]
-                    for r in 0..form.along.rows {
+                    for r in 0..form.pixels.along.rows {
                         let tap = comptime!(before * form.step + j);
-                        if comptime!(tap < form.taps && form.along.pixel(r, t) == p) {
+                        if comptime!(tap < form.taps && form.pixels.along.pixel(r, t) == p) {
                             let sum = sums.index(comptime!(form.sum(form.slot(i, before), r)));
                             let weight = *weights.index(comptime!(form.weight(tap, t)));
-                            if comptime!(tap == 0 && form.along.is_first(r, p)) {
+                            if comptime!(tap == 0 && form.pixels.along.is_first(r, p)) {
                                 sum.store(fma(pixel, weight, Vector::new(A::from_int(0))));
                             } else {
                                 sum.store(fma(pixel, weight, sum.read()));
@@ -473,9 +415,9 @@ fn store<S: Float, A: Float, N: Size>(
     let first = column.first + line * (gather.height.out_step / N::value() as u32);
     let slot = comptime!(form.slot(i, form.slots() - 1));
     #[unroll]
-    for r in 0..form.along.rows {
+    for r in 0..form.pixels.along.rows {
         let sum = sums.index(comptime!(form.sum(slot, r)));
-        if comptime!(!form.partial) || r < column.rows {
+        if comptime!(!form.overlaps) || r >= column.skipped {
             let at = first + r * (gather.width.out_step / N::value() as u32);
             out[at as usize] =
                 finish_at::<S, A, N>(epilogue, sum.read(), column.vector, at, form.epilogue);

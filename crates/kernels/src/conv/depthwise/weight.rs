@@ -22,6 +22,7 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{Convolution, DType};
 
 use super::config::Config;
+use super::walk::{Lines, Pixels, divisor, first_row, load_pixels, run, widened};
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::cost;
@@ -29,10 +30,9 @@ use crate::conv::common::gather::{
     Gather, GatherArgs, GatherForm, Sweep, row_point, tap_point, weight_steps,
 };
 use crate::conv::common::kernel::Kernel;
-use crate::conv::common::run::Run;
 use crate::conv::common::split_k;
 use crate::conv::problem::{Pass, Request, Task, results};
-use crate::cube::convert::{Widening, accumulator, elem, round, widen, widen_kept};
+use crate::cube::convert::{Widening, accumulator, elem, round, widen_kept};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::grid;
 
@@ -85,7 +85,7 @@ impl Blocks {
             tap_blocks: depth.kernel() * height_blocks,
             planes: conv.output().batch() * depth.output(),
             height: height.output(),
-            runs: width.output().div_ceil(config.rows as usize),
+            runs: width.output().div_ceil(run(config, &Sweep::forward(width)).rows as usize),
         }
     }
 
@@ -103,19 +103,17 @@ impl Blocks {
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
-    along: Run,
+    pixels: Pixels,
     /// The lines of taps of a unit, and the lines of pixels from one line of windows to the next.
     lines: u32,
     step: u32,
     /// The lines of windows of an unrolled iteration.
     turns: u32,
-    /// The lines of pixels, and those of windows, whose loads are in flight while a line is multiplied. The numbers divide
-    /// those of an unrolled iteration, so that each buffer is filled again at the place where it was read: moving a
-    /// register would wait for its load.
+    /// The lines of pixels, and those of windows, whose loads are in flight while a line is multiplied.
     ahead: u32,
     windows_ahead: u32,
-    /// Whether the last run of a line has fewer windows.
-    partial: bool,
+    /// Whether the last run of a line has windows of the run before it.
+    overlaps: bool,
     widening: Widening,
     units: u32,
     /// The number of sums of each unit that are in shared memory at once.
@@ -130,24 +128,24 @@ impl Form {
         let Task { conv, request: Request { dtype, .. }, device } = task;
         let [_, height, width] = *conv.grid().axes();
         let step = height.stride() as u32;
+        let width = Sweep::forward(&width);
+        let along = run(config, &width);
+        let widening = Widening::of_sums(dtype, false, device);
         let mut form = Self {
-            along: Run::new(config.rows, &Sweep::forward(&width)),
+            pixels: Pixels::new(along, &width, widening),
             lines: config.lines,
             step,
             turns: 0,
             ahead: 0,
             windows_ahead: 0,
-            partial: !width.output().is_multiple_of(config.rows as usize),
-            widening: Widening::of_sums(dtype, false, device),
+            overlaps: !width.rows.is_multiple_of(along.rows as usize),
+            widening,
             units,
             at_once: 0,
             gather: GatherForm::new(conv, Pass::Weight),
             bf16: stored == DType::BF16,
         };
         form.turns = if form.slots() == 1 { 2 } else { form.slots() };
-        let divisor = |of: u32, most: u32| {
-            (1..=most.max(1)).rev().find(|count| of.is_multiple_of(*count)).unwrap_or(1)
-        };
         form.ahead = divisor(form.turns * form.used(), MOST_AHEAD);
         form.windows_ahead = divisor(form.turns, form.ahead.div_ceil(form.used()));
         form.at_once = sums_at_once(dtype, config.lanes, units).min(form.taps());
@@ -156,7 +154,7 @@ impl Form {
 
     /// The number of taps of a unit.
     fn taps(&self) -> u32 {
-        self.lines * self.along.taps
+        self.lines * self.pixels.along.taps
     }
 
     /// The lines of windows that read the same line of pixels.
@@ -169,19 +167,9 @@ impl Form {
         self.step.min(self.lines)
     }
 
-    /// The number of vectors of pixels of a line.
-    fn pixels(&self) -> u32 {
-        self.along.pixels().1
-    }
-
-    /// The register of pixel `p` of the line in a buffer.
-    fn pixel(&self, buffer: u32, p: u32) -> usize {
-        (buffer * self.pixels() + p) as usize
-    }
-
     /// The register of the gradient of window `r` of the line in a slot or a buffer.
     fn window(&self, slot: u32, r: u32) -> usize {
-        (slot * self.along.rows + r) as usize
+        (slot * self.pixels.along.rows + r) as usize
     }
 
     /// The slot of the line of windows `before` lines before the `i`-th of an iteration.
@@ -282,15 +270,12 @@ fn sums_at_once(dtype: DType, lanes: u32, units: u32) -> u32 {
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Walk {
-    /// The index of the vector at the first coordinate of the plane of pixels.
-    plane: u32,
-    /// The first line and the first pixel that are read.
-    top: i32,
-    start: i32,
-    /// The lines of windows, the first of which has its first gradient at `first`, and the windows of each.
+    pixels: Lines,
+    /// The lines of windows, the first of which has its first gradient at `first`. Another unit has the first `skipped`
+    /// windows of each.
     lines: u32,
     first: u32,
-    rows: u32,
+    skipped: u32,
 }
 
 #[cube(launch_unchecked)]
@@ -326,28 +311,24 @@ fn depthwise_weight<S: Float, A: Float, R: Float, N: Size>(
         let (rest, run) = block.runs.div_mod(next);
         let (plane, piece) = block.pieces.div_mod(rest);
         let line = piece * block.lines;
-        let along = run * comptime!(form.along.rows);
+        let rows = comptime!(form.pixels.along.rows);
+        let along = first_row(run * rows, block.width, rows);
         let row =
             row_point(gather, (plane * block.height + line) * block.width + along, form.gather);
         let depth = row.depth + td as i32 * gather.depth.tap_step;
         if depth >= 0 && depth < gather.depth.extent {
             let lanes = N::value() as u32;
             let walk = Walk {
-                plane: (row.a + (depth * gather.depth.a_step) as u32) / lanes + vector,
-                top: row.height + th as i32 * gather.height.tap_step,
-                start: row.width + comptime!(form.along.pixels().0),
+                pixels: Lines {
+                    plane: (row.a + (depth * gather.depth.a_step) as u32) / lanes + vector,
+                    top: row.height + th as i32 * gather.height.tap_step,
+                    start: row.width + comptime!(form.pixels.along.pixels().0),
+                },
                 lines: min(block.lines, block.height - line),
                 first: row.other / lanes + vector,
-                rows: block.width - along,
+                skipped: run * rows - along,
             };
-            let whole = walk.start >= 0
-                && walk.start + comptime!(form.pixels() as i32) <= gather.width.extent
-                && walk.rows >= comptime!(form.along.rows);
-            if whole {
-                add_walk::<S, A, N>(x, dy, gather, &walk, &sums, false, form);
-            } else {
-                add_walk::<S, A, N>(x, dy, gather, &walk, &sums, true, form);
-            }
+            add_walk::<S, A, N>(x, dy, gather, &walk, &sums, form);
         }
         next += block.strips;
     }
@@ -362,20 +343,19 @@ fn add_walk<S: Float, A: Float, N: Size>(
     gather: &GatherArgs,
     walk: &Walk,
     sums: &Registers<A, N>,
-    #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {
-    let pixels_ahead = zeros::<S, N>(comptime!(form.ahead * form.pixels()));
-    let windows_ahead = zeros::<S, N>(comptime!(form.windows_ahead * form.along.rows));
-    let gradients = zeros::<A, N>(comptime!(form.slots() * form.along.rows));
+    let pixels_ahead = zeros::<S, N>(comptime!(form.ahead * form.pixels.count()));
+    let windows_ahead = zeros::<S, N>(comptime!(form.windows_ahead * form.pixels.along.rows));
+    let gradients = zeros::<A, N>(comptime!(form.slots() * form.pixels.along.rows));
     #[unroll]
     for i in 0..form.windows_ahead {
-        load_windows::<S, N>(dy, gather, walk, i.runtime(), &windows_ahead, i, clipped, form);
+        load_windows::<S, N>(dy, gather, walk, i.runtime(), &windows_ahead, i, form);
     }
     #[unroll]
     for n in 0..form.ahead {
         let y = comptime!(n / form.used() * form.step + n % form.used());
-        load_pixels::<S, N>(x, gather, walk, y.runtime(), &pixels_ahead, n, clipped, form);
+        load_pixels::<S, N>(x, gather, &walk.pixels, y.runtime(), &pixels_ahead, n, form.pixels);
     }
     let end = walk.lines + comptime!(form.slots() - 1);
     let mut newest = 0u32;
@@ -385,29 +365,37 @@ fn add_walk<S: Float, A: Float, N: Size>(
             let line = newest + i;
             let buffer = comptime!(i % form.windows_ahead);
             #[unroll]
-            for r in 0..form.along.rows {
+            for r in 0..form.pixels.along.rows {
                 let gradient = windows_ahead.index(comptime!(form.window(buffer, r))).read();
                 let slot = comptime!(form.slot(i, 0));
-                gradients
-                    .index(comptime!(form.window(slot, r)))
-                    .store(widen::<S, A, N>(gradient, form.widening));
+                let own = if comptime!(form.overlaps) { r >= walk.skipped } else { true.runtime() };
+                gradients.index(comptime!(form.window(slot, r))).store(widen_kept::<S, A, N>(
+                    gradient,
+                    own,
+                    form.widening,
+                ));
             }
             let later = line + comptime!(form.windows_ahead);
-            load_windows::<S, N>(dy, gather, walk, later, &windows_ahead, buffer, clipped, form);
+            load_windows::<S, N>(dy, gather, walk, later, &windows_ahead, buffer, form);
             #[unroll]
             for j in 0..form.used() {
                 let buffer = comptime!((i * form.used() + j) % form.ahead);
-                let pixels = widened::<S, A, N>(&pixels_ahead, gather, walk, buffer, clipped, form);
+                let pixels = widened::<S, A, N>(
+                    &pixels_ahead,
+                    gather,
+                    &walk.pixels,
+                    true.runtime(),
+                    buffer,
+                    form.pixels,
+                );
                 let n = comptime!(j + form.ahead);
                 let y = (line + comptime!(n / form.used())) * comptime!(form.step)
                     + comptime!(n % form.used());
-                load_pixels::<S, N>(x, gather, walk, y, &pixels_ahead, buffer, clipped, form);
-                let h = walk.top + (line * comptime!(form.step) + j) as i32;
+                load_pixels::<S, N>(x, gather, &walk.pixels, y, &pixels_ahead, buffer, form.pixels);
+                let h = walk.pixels.top + (line * comptime!(form.step) + j) as i32;
                 // As an unsigned number, a negative coordinate is larger than every extent.
                 let inside = (h as u32) < gather.height.extent as u32;
-                add_line::<A, N>(
-                    &pixels, &gradients, sums, walk, line, inside, i, j, clipped, form,
-                );
+                add_line::<A, N>(&pixels, &gradients, sums, walk, line, inside, i, j, form);
             }
         }
         newest += comptime!(form.turns);
@@ -425,7 +413,6 @@ fn load_windows<S: Float, N: Size>(
     line: u32,
     ahead: &Registers<S, N>,
     #[comptime] buffer: u32,
-    #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {
     let lanes = N::value() as u32;
@@ -433,70 +420,10 @@ fn load_windows<S: Float, N: Size>(
     let line = min(line, walk.lines - 1);
     let first = walk.first + line * (gather.height.out_step / lanes);
     #[unroll]
-    for r in 0..form.along.rows {
-        let there = if comptime!(clipped && form.partial) {
-            select(r < walk.rows, r.runtime(), 0u32)
-        } else {
-            r.runtime()
-        };
-        let gradient = dy[(first + there * step) as usize];
+    for r in 0..form.pixels.along.rows {
+        let gradient = dy[(first + r * step) as usize];
         ahead.index(comptime!(form.window(buffer, r))).store(gradient);
     }
-}
-
-/// Starts the loads of the pixels of the walk's line `y` into a buffer, in the same way.
-#[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn load_pixels<S: Float, N: Size>(
-    x: &[Vector<S, N>],
-    gather: &GatherArgs,
-    walk: &Walk,
-    y: u32,
-    ahead: &Registers<S, N>,
-    #[comptime] buffer: u32,
-    #[comptime] clipped: bool,
-    #[comptime] form: Form,
-) {
-    let lanes = N::value() as u32;
-    let step = gather.width.a_step as u32 / lanes;
-    let h = max(min(walk.top + y as i32, gather.height.extent - 1), 0i32);
-    let line = walk.plane + (h * gather.height.a_step) as u32 / lanes;
-    #[unroll]
-    for p in 0..form.pixels() {
-        if comptime!(form.along.is_read(p)) {
-            let at = walk.start as u32 + p;
-            let at = if comptime!(clipped) {
-                select(at < gather.width.extent as u32, at, 0u32)
-            } else {
-                at
-            };
-            ahead.index(comptime!(form.pixel(buffer, p))).store(x[(line + at * step) as usize]);
-        }
-    }
-}
-
-/// The loaded pixels of the line in a buffer, in the type of the sums; zeros for those before and after the line.
-#[cube]
-fn widened<S: Float, A: Float, N: Size>(
-    ahead: &Registers<S, N>,
-    gather: &GatherArgs,
-    walk: &Walk,
-    #[comptime] buffer: u32,
-    #[comptime] clipped: bool,
-    #[comptime] form: Form,
-) -> Sequence<Vector<A, N>> {
-    let mut pixels = Sequence::<Vector<A, N>>::new();
-    #[unroll]
-    for p in 0..form.pixels() {
-        let pixel = ahead.index(comptime!(form.pixel(buffer, p))).read();
-        if comptime!(clipped) {
-            let inside = walk.start as u32 + p < gather.width.extent as u32;
-            pixels.push(widen_kept::<S, A, N>(pixel, inside, form.widening));
-        } else {
-            pixels.push(widen::<S, A, N>(pixel, form.widening));
-        }
-    }
-    pixels
 }
 
 /// Adds the products of a line of pixels, the `j`-th of those at which line `line` of the windows begins, with the lines of
@@ -512,7 +439,6 @@ fn add_line<A: Float, N: Size>(
     inside: bool,
     #[comptime] i: u32,
     #[comptime] j: u32,
-    #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {
     #[unroll]
@@ -521,16 +447,14 @@ fn add_line<A: Float, N: Size>(
         // There is no line of windows before the first, nor after the last.
         if comptime!(tap < form.lines) && inside && line - before < walk.lines {
             #[unroll]
-            for r in 0..form.along.rows {
-                if comptime!(!clipped || !form.partial) || r < walk.rows {
-                    let slot = comptime!(form.slot(i, before));
-                    let gradient = gradients.index(comptime!(form.window(slot, r))).read();
-                    #[unroll]
-                    for t in 0..form.along.taps {
-                        let pixel = *pixels.index(comptime!(form.along.pixel(r, t) as usize));
-                        let sum = sums.index(comptime!((tap * form.along.taps + t) as usize));
-                        sum.store(fma(pixel, gradient, sum.read()));
-                    }
+            for r in 0..form.pixels.along.rows {
+                let slot = comptime!(form.slot(i, before));
+                let gradient = gradients.index(comptime!(form.window(slot, r))).read();
+                #[unroll]
+                for t in 0..form.pixels.along.taps {
+                    let pixel = *pixels.index(comptime!(form.pixels.along.pixel(r, t) as usize));
+                    let sum = sums.index(comptime!((tap * form.pixels.along.taps + t) as usize));
+                    sum.store(fma(pixel, gradient, sum.read()));
                 }
             }
         }
@@ -573,10 +497,10 @@ fn add_strips<A: Float, R: Float, N: Size>(
             }
             let sum = round::<A, R, N>(sum, form.bf16);
             let tap = first + i;
-            let th = first_line + tap / comptime!(form.along.taps);
+            let th = first_line + tap / comptime!(form.pixels.along.taps);
             let vector = first_vector + across;
             if th < gather.height.taps_count && vector < block.vectors {
-                let tap = tap_point(gather, td, th, tap % comptime!(form.along.taps));
+                let tap = tap_point(gather, td, th, tap % comptime!(form.pixels.along.taps));
                 let at = part * block.part_step + tap.other + vector * lanes * block.channel_step;
                 #[unroll]
                 for lane in 0..N::value() {
@@ -626,8 +550,8 @@ fn best(task: Task<'_>, config: Config, splits: usize) -> (f64, usize) {
     let blocks = Blocks::new(conv, config, units);
     let form = Form::new(task, config, units, request.dtype);
     let each = (blocks.cubes() * splits).div_ceil(device.multiprocessor_count());
-    let loads = f64::from(form.used() * form.pixels() + form.along.rows);
-    let products = f64::from(form.taps() * form.along.rows * config.lanes);
+    let loads = f64::from(form.used() * form.pixels.count() + form.pixels.along.rows);
+    let products = f64::from(form.taps() * form.pixels.along.rows * config.lanes);
     let line = (PRODUCT * products + LOAD * loads) * (1 + each) as f64;
     let time = |pieces: usize| {
         let lines = blocks.height.div_ceil(pieces);
