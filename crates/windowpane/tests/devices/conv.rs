@@ -766,11 +766,18 @@ fn rows_that_are_turned_over_at_once_are_the_reference() {
 /// right weight gradient with every algorithm.
 #[test]
 fn weight_gradients_of_any_factors_are_the_reference() {
+    check_any_factors(1, 40, 57);
+    // Pixels of windows that two runs of a line share are infinite.
+    check_any_factors(72, 72, 59);
+}
+
+/// The same for a number of groups and of filters, with such numbers at every `step`-th pixel.
+fn check_any_factors(groups: usize, filters: usize, step: usize) {
     let case = ConvCase {
         batch: 3,
-        groups: 1,
+        groups,
         channels: 72,
-        filters: 40,
+        filters,
         space: [12, 11].into(),
         window: Window::new([3, 2]),
         layout: Layout::ChannelsLast,
@@ -786,8 +793,8 @@ fn weight_gradients_of_any_factors_are_the_reference() {
     inputs.iter_mut().skip(5).step_by(72).for_each(|x| *x *= 1e-33);
     let none = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1e-35, -1e-40, 3.395e38];
     for (i, x) in none.into_iter().enumerate() {
-        inputs[(57 * i + 30) * 72 + 7 * i + 10] = x;
-        gradients[(41 * i + 25) * 40 + 5 * i + 3] = x;
+        inputs[(step * i + 30) * 72 + 7 * i + 10] = x;
+        gradients[(41 * i + 25) * filters + 5 * i + 3] = x;
     }
     for device in devices() {
         let x = Tensor::from_slice(&device, &inputs, case.dims(Role::Input)).unwrap();

@@ -32,7 +32,7 @@ use crate::conv::common::gather::{
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::split_k;
 use crate::conv::problem::{Pass, Request, Task, results};
-use crate::cube::convert::{Widening, accumulator, elem, round, widen_kept};
+use crate::cube::convert::{Widening, accumulator, elem, round, widen};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::grid;
 
@@ -368,12 +368,9 @@ fn add_walk<S: Float, A: Float, N: Size>(
             for r in 0..form.pixels.along.rows {
                 let gradient = windows_ahead.index(comptime!(form.window(buffer, r))).read();
                 let slot = comptime!(form.slot(i, 0));
-                let own = if comptime!(form.overlaps) { r >= walk.skipped } else { true.runtime() };
-                gradients.index(comptime!(form.window(slot, r))).store(widen_kept::<S, A, N>(
-                    gradient,
-                    own,
-                    form.widening,
-                ));
+                gradients
+                    .index(comptime!(form.window(slot, r)))
+                    .store(widen::<S, A, N>(gradient, form.widening));
             }
             let later = line + comptime!(form.windows_ahead);
             load_windows::<S, N>(dy, gather, walk, later, &windows_ahead, buffer, form);
@@ -448,13 +445,18 @@ fn add_line<A: Float, N: Size>(
         if comptime!(tap < form.lines) && inside && line - before < walk.lines {
             #[unroll]
             for r in 0..form.pixels.along.rows {
-                let slot = comptime!(form.slot(i, before));
-                let gradient = gradients.index(comptime!(form.window(slot, r))).read();
-                #[unroll]
-                for t in 0..form.pixels.along.taps {
-                    let pixel = *pixels.index(comptime!(form.pixels.along.pixel(r, t) as usize));
-                    let sum = sums.index(comptime!((tap * form.pixels.along.taps + t) as usize));
-                    sum.store(fma(pixel, gradient, sum.read()));
+                // Another unit's windows are not multiplied by zeros, because pixels may be infinite.
+                if comptime!(!form.overlaps) || r >= walk.skipped {
+                    let slot = comptime!(form.slot(i, before));
+                    let gradient = gradients.index(comptime!(form.window(slot, r))).read();
+                    #[unroll]
+                    for t in 0..form.pixels.along.taps {
+                        let pixel =
+                            *pixels.index(comptime!(form.pixels.along.pixel(r, t) as usize));
+                        let sum =
+                            sums.index(comptime!((tap * form.pixels.along.taps + t) as usize));
+                        sum.store(fma(pixel, gradient, sum.read()));
+                    }
                 }
             }
         }
