@@ -1,5 +1,6 @@
 //! Estimates the time from the instructions that load pixels and multiply them, or from the latency of a unit's loads.
-//! Part of the time of moving the tensors is added, because few loads are started ahead.
+//! Part of the time of moving the tensors is added, because few loads are started ahead. The estimate of units that walk down
+//! lines also knows how many cubes a multiprocessor has registers for.
 
 use windowpane_geometry::AXES;
 
@@ -27,20 +28,20 @@ const WALK_EXPOSED: f64 = 0.85;
 const WALK_LATENCY: f64 = 142.0;
 const WALK_ALONE: f64 = 2.0;
 
-/// How much longer it takes to store some results of a run only.
+/// How much longer a line takes where the stores of some results are under conditions.
 const OVERLAPPING: f64 = 1.2;
 
 /// How often a multiprocessor has as many cubes as it can when those left over at the end no longer matter.
 const FEW_TURNS: f64 = 3.0;
 
-/// The registers of a multiprocessor, and the most of a unit. The compiler saves some of those that a unit needs; each one
-/// above `MOST_NEEDED` costs it a share of its time.
+/// The registers of a multiprocessor, and the most of a unit, as NVIDIA's GPUs have them. The compiler saves some of those
+/// that a unit needs; each one above `MOST_NEEDED` costs the unit a share of its time.
 const REGISTERS: f64 = 65536.0;
 const MOST_REGISTERS: f64 = 256.0;
 const MOST_NEEDED: f64 = 300.0;
 const LACKING: f64 = 0.033;
 
-/// The cycles from one pixel of a unit to the next, and the units of a multiprocessor that wait at the same time.
+/// In a block, the cycles from one pixel of a unit to the next, and the units of a multiprocessor that wait at the same time.
 const LATENCY: f64 = 68.0;
 const RESIDENT: f64 = 1024.0;
 

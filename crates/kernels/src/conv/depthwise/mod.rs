@@ -105,7 +105,7 @@ impl Kernel for Config {
         }
     }
 
-    /// The packed filters.
+    /// The packed filters, which have as many elements for units that walk down lines.
     fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
         match request.pass {
             Pass::Weight => 0,

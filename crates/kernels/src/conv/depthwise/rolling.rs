@@ -202,7 +202,8 @@ pub(super) fn launch(
     let Pieces { units, vectors, runs, pieces } = Pieces::new(conv, config, gather.axes);
     let [_, height, width] = gather.axes;
     let (cubes, dim) = grid(client, arguments.units, units);
-    // SAFETY: reads of pixels outside are moved inside, and results past the last are not stored.
+    // SAFETY: runs end with the line, reads of pixels that may be outside are moved inside, and lines after the piece are
+    // not stored.
     unsafe {
         depthwise_rolling::launch_unchecked(
             client,

@@ -1,7 +1,7 @@
 //! What the units that walk down lines share: the runs of rows, and the loads of lines of pixels.
 //!
-//! The last run of a line ends at its end, so all runs are whole. Only a few pixels at the ends of a run may then be outside
-//! the line, and which ones is known when the kernel is compiled.
+//! The last run of a line ends at its end, so all runs are whole. Only pixels at the ends of a run may then be outside the
+//! line, and which ones is known when the kernel is compiled.
 
 use cubecl::prelude::*;
 
@@ -70,7 +70,7 @@ pub(super) struct Lines {
     pub(super) start: i32,
 }
 
-/// The first row of a run of `rows` that begins at row `first`, moved back where the line of `width` rows ends before it.
+/// The first row of a run of `rows` that begins at row `first`, moved back where the line of `width` rows ends before the run does.
 #[cube]
 pub(super) fn first_row(first: u32, width: u32, #[comptime] rows: u32) -> u32 {
     min(first, width - rows)

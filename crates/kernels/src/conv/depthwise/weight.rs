@@ -220,8 +220,8 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
         let cubes = blocks.cubes() * splits;
         let (count, dim) = grid(client, units, cubes * units as usize);
         let walks = blocks.walks(lines);
-        // SAFETY: vectors past the last repeat the last one and are not stored, and reads of windows and pixels outside
-        // are moved inside.
+        // SAFETY: vectors past the last repeat the last one and are not stored, runs end with the line, and reads of lines
+        // and pixels outside are moved inside.
         unsafe {
             depthwise_weight::launch_unchecked(
                 client,
