@@ -58,8 +58,8 @@ impl Config {
             }
             (Some(_), _) => (registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS), 1),
             (None, Layout::ChannelsLast) => {
-                let lines = [results(width), results(height)].map(|lines| lines as u32);
-                if let Some(walk) = cost::fastest(task, Self::walks(lines, lanes)) {
+                let extents = [results(width), results(height)].map(|extent| extent as u32);
+                if let Some(walk) = cost::fastest(task, Self::walks(extents, lanes)) {
                     return walk;
                 }
                 let rows = rows(results(width), taps);
@@ -71,17 +71,16 @@ impl Config {
         Self { rows: rows as u32, lines, lanes, vectors: 1 }
     }
 
-    /// The walks that are tried for lines of `width` results, of which there are `height`.
-    fn walks([width, height]: [u32; 2], widest: u32) -> impl Iterator<Item = Self> {
+    /// The walks that are tried for lines of `width` results, of which there are `height`, with at most `most` lanes.
+    fn walks([width, height]: [u32; 2], most: u32) -> impl Iterator<Item = Self> {
         let rows = MOST_WALKING_ROWS.min(width);
-        let lanes = WALKING_LANES.map(|lanes| lanes.min(widest));
+        let lanes = WALKING_LANES.map(|lanes| lanes.min(most));
         let sizes = (LEAST_WALKING_ROWS.min(rows)..=rows)
             .flat_map(move |rows| lanes.map(|lanes| (rows, lanes)));
         sizes.flat_map(move |(rows, lanes)| {
-            let lengths = (1..=LONGEST.min(height)).map(move |most| {
-                let pieces = height.div_ceil(most);
-                height.div_ceil(pieces)
-            });
+            // Those that make the pieces of a plane as even as they can be.
+            let lengths = (1..=LONGEST.min(height))
+                .filter(move |lines| height.div_ceil(height.div_ceil(*lines)) == *lines);
             lengths.map(move |lines| Self { rows, lines, lanes, vectors: 1 })
         })
     }
@@ -130,7 +129,7 @@ impl Config {
             }
         } else if rolls(task, self) {
             check_registers([self.rows, 1, self.lanes], task)?;
-            check_sums(self.lines, 1, MOST_LINES as u32)?;
+            check_sums(self.lines, 1, MOST_LINES)?;
         } else {
             check_registers([self.rows, self.lines, self.lanes], task)?;
         }
@@ -163,8 +162,8 @@ const LONGEST: u32 = 14;
 /// The most lanes of a unit that walks down lines for a weight gradient: with more, its sums take too many registers.
 const WEIGHT_LANES: u32 = 2;
 
-/// The most lines that a unit walks down.
-const MOST_LINES: usize = 256;
+/// The most lines of a walk that a tile may ask for.
+const MOST_LINES: u32 = 256;
 
 /// The number of neighbouring windows of a unit of a GPU. Lines are most often multiples of 7 or 8 windows long. Each run
 /// reads the pixels of its windows, and those that further taps read.

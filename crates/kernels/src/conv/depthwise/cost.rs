@@ -13,9 +13,16 @@ use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::gather::Gather;
 use crate::conv::problem::Task;
 
-/// The instructions of a loaded vector of pixels, and of a product.
+/// The instructions of a loaded vector of pixels, and of a product, of a unit that computes a block.
 const PIXEL: f64 = 17.0;
 const PRODUCT: f64 = 2.4;
+
+/// The cycles from one pixel of a unit to the next, and the units of a multiprocessor that wait at the same time.
+const LATENCY: f64 = 68.0;
+const RESIDENT: f64 = 1024.0;
+
+/// The share of the time of a copy that is not hidden behind instructions.
+const EXPOSED: f64 = 0.62;
 
 /// The instructions of a product and of a load of a unit that walks down lines, and the share of the time of a copy that
 /// they do not hide. All numbers of walks were fitted to 456 times of 93 layers.
@@ -41,22 +48,16 @@ const MOST_REGISTERS: f64 = 256.0;
 const MOST_NEEDED: f64 = 300.0;
 const LACKING: f64 = 0.033;
 
-/// In a block, the cycles from one pixel of a unit to the next, and the units of a multiprocessor that wait at the same time.
-const LATENCY: f64 = 68.0;
-const RESIDENT: f64 = 1024.0;
-
-/// The share of the time of a copy that is not hidden behind instructions.
-const EXPOSED: f64 = 0.62;
-
 /// The configuration that walks down lines with the lowest estimate, of those that can.
 pub(super) fn fastest(task: Task<'_>, configs: impl Iterator<Item = Config>) -> Option<Config> {
     let gathers: Vec<Gather> = Gather::all(task.conv, task.request.pass).collect();
-    let timed = configs.filter_map(|config| Some((config, walks(config, task, &gathers)?)));
+    let timed =
+        configs.filter_map(|config| Some((config, seconds_of_walks(config, task, &gathers)?)));
     timed.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(config, _)| config)
 }
 
 /// The estimated seconds of units that walk down lines, if they can.
-fn walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Option<f64> {
+fn seconds_of_walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Option<f64> {
     let Task { conv, request, device } = task;
     let epilogue = Epilogue::NONE.form(request.dtype);
     let mut cycles = 0.0;
@@ -73,9 +74,9 @@ fn walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Option<f64> {
         let registers = (needed.min(MOST_REGISTERS) / 8.0).ceil() * 8.0;
         let resident = (REGISTERS / (registers * f64::from(rolling::UNITS))).floor().max(1.0);
         let overlapping = if form.overlaps { OVERLAPPING } else { 1.0 };
-        let units = f64::from(rolling::UNITS) / device.units_per_cycle();
+        let cycles_each = f64::from(rolling::UNITS) / device.units_per_cycle();
         let line = Line {
-            cycles: instructions * units * lacking * overlapping,
+            cycles: instructions * cycles_each * lacking * overlapping,
             latency: WALK_LATENCY / f64::from(form.ahead),
         };
         cycles += lines * line.of_all(cubes, resident);
@@ -112,11 +113,11 @@ impl Line {
 
 pub(super) fn seconds(config: Config, task: Task<'_>) -> f64 {
     let gathers: Vec<Gather> = Gather::all(task.conv, task.request.pass).collect();
-    walks(config, task, &gathers).unwrap_or_else(|| blocks(config, task))
+    seconds_of_walks(config, task, &gathers).unwrap_or_else(|| seconds_of_blocks(config, task))
 }
 
 /// The estimated seconds of units that compute blocks.
-fn blocks(config: Config, task: Task<'_>) -> f64 {
+fn seconds_of_blocks(config: Config, task: Task<'_>) -> f64 {
     let Task { conv, request, device } = task;
     let pass = request.pass;
     let lanes = config.lanes as usize;

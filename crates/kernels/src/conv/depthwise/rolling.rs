@@ -19,7 +19,7 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, DType, Layout};
 
 use super::config::Config;
-use super::walk::{Lines, Pixels, divisor, first_row, load_pixels, run, widened};
+use super::walk::{Lines, MOST_AHEAD, Pixels, divisor, first_row, load_pixels, run, widened};
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_at};
@@ -29,9 +29,6 @@ use crate::conv::problem::{Pass, Request, Task, operands, results};
 use crate::cube::convert::{Widening, accumulator, elem};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::grid;
-
-/// The most lines whose loads are in flight while a line is multiplied.
-const MOST_AHEAD: u32 = 3;
 
 /// The most registers for the sums of unfinished lines, and for weights.
 const MOST_SUMS: u32 = 112;

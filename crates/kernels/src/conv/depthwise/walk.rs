@@ -11,6 +11,9 @@ use crate::conv::common::run::Run;
 use crate::cube::convert::{Widening, widen_kept};
 use crate::cube::registers::Registers;
 
+/// The most lines whose loads are in flight while a line is multiplied.
+pub(super) const MOST_AHEAD: u32 = 3;
+
 /// The run of a walk, no longer than a line.
 pub(super) fn run(config: Config, width: &Sweep) -> Run {
     Run::new(config.rows.clamp(1, (width.rows as u32).max(1)), width)
@@ -29,7 +32,7 @@ pub(super) struct Pixels {
     /// The number of first pixels, and of last ones, that may be outside the line.
     before: u32,
     after: u32,
-    widening: Widening,
+    pub(super) widening: Widening,
 }
 
 impl Pixels {

@@ -22,7 +22,7 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{Convolution, DType};
 
 use super::config::Config;
-use super::walk::{Lines, Pixels, divisor, first_row, load_pixels, run, widened};
+use super::walk::{Lines, MOST_AHEAD, Pixels, divisor, first_row, load_pixels, run, widened};
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::cost;
@@ -47,9 +47,6 @@ pub(super) const SHARED_BYTES: usize = 16 << 10;
 
 /// The most cubes of a multiprocessor: of units with several lines of taps, which have more registers, and of others.
 const CUBES_EACH: [usize; 2] = [2, 3];
-
-/// The most lines whose loads are in flight while a line is multiplied.
-const MOST_AHEAD: u32 = 3;
 
 /// How the work is divided among cubes and among their units.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +111,6 @@ struct Form {
     windows_ahead: u32,
     /// Whether the last run of a line has windows of the run before it.
     overlaps: bool,
-    widening: Widening,
     units: u32,
     /// The number of sums of each unit that are in shared memory at once.
     at_once: u32,
@@ -139,7 +135,6 @@ impl Form {
             ahead: 0,
             windows_ahead: 0,
             overlaps: !width.rows.is_multiple_of(along.rows as usize),
-            widening,
             units,
             at_once: 0,
             gather: GatherForm::new(conv, Pass::Weight),
@@ -370,13 +365,14 @@ fn add_walk<S: Float, A: Float, N: Size>(
                 let slot = comptime!(form.slot(i, 0));
                 gradients
                     .index(comptime!(form.window(slot, r)))
-                    .store(widen::<S, A, N>(gradient, form.widening));
+                    .store(widen::<S, A, N>(gradient, form.pixels.widening));
             }
             let later = line + comptime!(form.windows_ahead);
             load_windows::<S, N>(dy, gather, walk, later, &windows_ahead, buffer, form);
             #[unroll]
             for j in 0..form.used() {
                 let buffer = comptime!((i * form.used() + j) % form.ahead);
+                // `add_line` leaves out lines outside, so their pixels need not be zeros.
                 let pixels = widened::<S, A, N>(
                     &pixels_ahead,
                     gather,
