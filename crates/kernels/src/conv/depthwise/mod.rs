@@ -155,7 +155,9 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
             rolling::launch(arguments, config, &gather, form, &packed);
             continue;
         }
-        let form = Form::new(conv, pass, contiguous, config, &gather, chunk_vectors, epilogue_form);
+        // A product without terms has nothing to walk down.
+        let block = if rolls { Config { lines: 1, ..config } } else { config };
+        let form = Form::new(conv, pass, contiguous, block, &gather, chunk_vectors, epilogue_form);
         let [_, Sweep { rows: height, .. }, Sweep { rows: columns, .. }] = gather.axes;
         let (width, vectors) = (columns / of_rows, channels / of_channels);
         let lines = height.div_ceil(form.lines as usize);

@@ -45,8 +45,6 @@ pub(super) struct Form {
     pub(super) ahead: u32,
     /// Whether later taps read earlier lines.
     up: bool,
-    /// Whether the last run of a line has rows of the run before it.
-    pub(super) overlaps: bool,
     gather: GatherForm,
     epilogue: EpilogueForm,
 }
@@ -79,7 +77,6 @@ impl Form {
             step: height.step as u32,
             ahead: 1,
             up: height.tap_step < 0,
-            overlaps: !width.rows.is_multiple_of(along.rows as usize),
             gather: GatherForm::new(conv, pass),
             epilogue,
         };
@@ -200,7 +197,8 @@ pub(super) fn launch(
     let [_, height, width] = gather.axes;
     let (cubes, dim) = grid(client, arguments.units, units);
     // SAFETY: runs end with the line, reads of pixels that may be outside are moved inside, and lines after the piece are
-    // not stored.
+    // not stored. The units of two runs that have rows in common store the same bits: each row is the same sums in the same
+    // order.
     unsafe {
         depthwise_rolling::launch_unchecked(
             client,
@@ -237,11 +235,9 @@ struct Column {
     weights: u32,
     /// The number of lines of the image; none if the depth is outside.
     extent: u32,
-    /// The lines of results, the first of which has its first result at `first`. Another unit stores the first `skipped`
-    /// results of each.
+    /// The lines of results, the first of which has its first result at `first`.
     lines: u32,
     first: u32,
-    skipped: u32,
     vector: u32,
 }
 
@@ -284,7 +280,6 @@ fn depthwise_rolling<S: Float, A: Float, N: Size>(
         extent: select(inside, gather.height.extent, 0i32) as u32,
         lines,
         first: (row.other + channel * gather.out_group) / N::value() as u32,
-        skipped: run * rows - along,
         vector,
     };
     walk::<S, A, N>(a, packed, epilogue, out, gather, &column, form);
@@ -415,10 +410,8 @@ fn store<S: Float, A: Float, N: Size>(
     #[unroll]
     for r in 0..form.pixels.along.rows {
         let sum = sums.index(comptime!(form.sum(slot, r)));
-        if comptime!(!form.overlaps) || r >= column.skipped {
-            let at = first + r * (gather.width.out_step / N::value() as u32);
-            out[at as usize] =
-                finish_at::<S, A, N>(epilogue, sum.read(), column.vector, at, form.epilogue);
-        }
+        let at = first + r * (gather.width.out_step / N::value() as u32);
+        out[at as usize] =
+            finish_at::<S, A, N>(epilogue, sum.read(), column.vector, at, form.epilogue);
     }
 }
