@@ -5,7 +5,7 @@ use core::fmt;
 use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, TileOverrides};
 
 use super::cost;
-use super::rolling::rolls;
+use super::rolling::walks;
 use super::weight;
 use crate::conv::common::rules::{
     MOST_ROWS, check_block, check_neighbours, check_number, check_registers, check_sums,
@@ -127,7 +127,7 @@ impl Config {
             if conv.grid().axes()[AXES - 2].dilation() > 1 {
                 check_number("ratio_n", self.lines, 1)?;
             }
-        } else if rolls(task, self) {
+        } else if walks(task, self) {
             check_registers([self.rows, 1, self.lanes], task)?;
             check_sums(self.lines, 1, MOST_LINES)?;
         } else {

@@ -92,7 +92,7 @@ impl Kernel for Config {
     fn units(&self, task: Task<'_>) -> u32 {
         let units = match task.request.pass {
             Pass::Weight => weight::UNITS,
-            _ if rolling::rolls(task, *self) => rolling::UNITS,
+            _ if rolling::walks(task, *self) => rolling::UNITS,
             _ => UNITS,
         };
         independent_units(units, task.device)
@@ -136,8 +136,8 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     let ([a, w], out) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
     let channels = conv.input().channels();
-    let rolls = rolling::rolls(arguments.task, config);
-    let packing = if rolls { rolling::packing(conv, pass) } else { packing(conv, pass, lanes) };
+    let walks = rolling::walks(arguments.task, config);
+    let packing = if walks { rolling::packing(conv, pass) } else { packing(conv, pass, lanes) };
     let packed = packing.pack(arguments, w);
     // The number of lanes along the channels, and along the width.
     let (of_channels, of_rows) = match conv.layout() {
@@ -149,14 +149,14 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     let results = results(conv, pass);
     for gather in Gather::all(conv, pass) {
         let (contiguous, epilogue_form) = (arguments.contiguous, epilogue.form(dtype));
-        if rolls
+        if walks
             && let Some(form) = rolling::Form::new(arguments.task, config, &gather, epilogue_form)
         {
             rolling::launch(arguments, config, &gather, form, &packed);
             continue;
         }
         // A product without terms has nothing to walk down.
-        let block = if rolls { Config { lines: 1, ..config } } else { config };
+        let block = if walks { Config { lines: 1, ..config } } else { config };
         let form = Form::new(conv, pass, contiguous, block, &gather, chunk_vectors, epilogue_form);
         let [_, Sweep { rows: height, .. }, Sweep { rows: columns, .. }] = gather.axes;
         let (width, vectors) = (columns / of_rows, channels / of_channels);

@@ -19,7 +19,7 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, DType, Layout};
 
 use super::config::Config;
-use super::walk::{Lines, MOST_AHEAD, Pixels, divisor, first_row, load_pixels, run, widened};
+use super::walk::{MOST_AHEAD, Origin, Pixels, divisor, first_row, load_pixels, run, widened};
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_at};
@@ -60,7 +60,7 @@ impl Form {
     ) -> Option<Self> {
         let Task { conv, request: Request { pass, dtype, .. }, device } = task;
         let [depth, height, width] = gather.axes;
-        let walks = device.cores.is_none()
+        let shares_lines = device.cores.is_none()
             && conv.layout() == Layout::ChannelsLast
             && conv.grid().rank() > 1
             && height.taps > height.step
@@ -82,7 +82,7 @@ impl Form {
         };
         form.ahead = divisor(form.slots().saturating_mul(form.step), MOST_AHEAD);
         let sums = form.slots().saturating_mul(along.rows).saturating_mul(lanes);
-        (walks && sums <= MOST_SUMS && weights <= MOST_WEIGHTS).then_some(form)
+        (shares_lines && sums <= MOST_SUMS && weights <= MOST_WEIGHTS).then_some(form)
     }
 
     /// The lines of results that read the same line of pixels.
@@ -128,7 +128,7 @@ impl Form {
 }
 
 /// Whether a pass walks down lines: each of its products does that has any terms.
-pub(super) fn rolls(task: Task<'_>, config: Config) -> bool {
+pub(super) fn walks(task: Task<'_>, config: Config) -> bool {
     let Task { conv, request, .. } = task;
     let form = Epilogue::NONE.form(request.dtype);
     Gather::all(conv, request.pass)
@@ -230,7 +230,7 @@ pub(super) fn launch(
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Column {
-    pixels: Lines,
+    pixels: Origin,
     /// The offset of the weights of the unit's channels.
     weights: u32,
     /// The number of lines of the image; none if the depth is outside.
@@ -271,7 +271,7 @@ fn depthwise_rolling<S: Float, A: Float, N: Size>(
     let inside = row.depth >= 0 && row.depth < gather.depth.extent;
     let depth = select(inside, row.depth, 0i32) * gather.depth.a_step;
     let column = Column {
-        pixels: Lines {
+        pixels: Origin {
             plane: (row.a + channel * gather.a_group + depth as u32) / N::value() as u32,
             top: row.height - reach,
             start: row.width + comptime!(form.pixels.along.pixels().0),

@@ -65,7 +65,7 @@ impl Pixels {
 /// Where a unit reads its lines of pixels.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(super) struct Lines {
+pub(super) struct Origin {
     /// The index of the vector at the first coordinate of the plane of pixels.
     pub(super) plane: u32,
     /// The first line and the first pixel that are read.
@@ -85,7 +85,7 @@ pub(super) fn first_row(first: u32, width: u32, #[comptime] rows: u32) -> u32 {
 pub(super) fn load_pixels<S: Float, N: Size>(
     a: &[Vector<S, N>],
     gather: &GatherArgs,
-    lines: &Lines,
+    origin: &Origin,
     y: u32,
     ahead: &Registers<S, N>,
     #[comptime] buffer: u32,
@@ -93,12 +93,12 @@ pub(super) fn load_pixels<S: Float, N: Size>(
 ) {
     let lanes = N::value() as u32;
     let step = gather.width.a_step as u32 / lanes;
-    let h = max(min(lines.top + y as i32, gather.height.extent - 1), 0i32);
-    let line = lines.plane + (h * gather.height.a_step) as u32 / lanes;
+    let h = max(min(origin.top + y as i32, gather.height.extent - 1), 0i32);
+    let line = origin.plane + (h * gather.height.a_step) as u32 / lanes;
     #[unroll]
     for p in 0..pixels.count() {
         if comptime!(pixels.along.is_read(p)) {
-            let x = lines.start as u32 + p;
+            let x = origin.start as u32 + p;
             let x = if comptime!(pixels.may_be_outside(p)) {
                 select(x < gather.width.extent as u32, x, 0u32)
             } else {
@@ -115,7 +115,7 @@ pub(super) fn load_pixels<S: Float, N: Size>(
 pub(super) fn widened<S: Float, A: Float, N: Size>(
     ahead: &Registers<S, N>,
     gather: &GatherArgs,
-    lines: &Lines,
+    origin: &Origin,
     inside: bool,
     #[comptime] buffer: u32,
     #[comptime] pixels: Pixels,
@@ -126,7 +126,7 @@ pub(super) fn widened<S: Float, A: Float, N: Size>(
         let pixel = ahead.index(comptime!(pixels.register(buffer, p))).read();
         let inside = if comptime!(pixels.may_be_outside(p)) {
             // As an unsigned number, a negative coordinate is larger than every extent.
-            inside && lines.start as u32 + p < gather.width.extent as u32
+            inside && origin.start as u32 + p < gather.width.extent as u32
         } else {
             inside
         };

@@ -22,7 +22,7 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{Convolution, DType};
 
 use super::config::Config;
-use super::walk::{Lines, MOST_AHEAD, Pixels, divisor, first_row, load_pixels, run, widened};
+use super::walk::{MOST_AHEAD, Origin, Pixels, divisor, first_row, load_pixels, run, widened};
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::cost;
@@ -265,7 +265,7 @@ fn sums_at_once(dtype: DType, lanes: u32, units: u32) -> u32 {
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Walk {
-    pixels: Lines,
+    pixels: Origin,
     /// The lines of windows, the first of which has its first gradient at `first`. Another unit has the first `skipped`
     /// windows of each.
     lines: u32,
@@ -314,7 +314,7 @@ fn depthwise_weight<S: Float, A: Float, R: Float, N: Size>(
         if depth >= 0 && depth < gather.depth.extent {
             let lanes = N::value() as u32;
             let walk = Walk {
-                pixels: Lines {
+                pixels: Origin {
                     plane: (row.a + (depth * gather.depth.a_step) as u32) / lanes + vector,
                     top: row.height + th as i32 * gather.height.tap_step,
                     start: row.width + comptime!(form.pixels.along.pixels().0),
