@@ -51,6 +51,13 @@ impl Config {
             Pass::Data => axis.input().div_ceil(axis.stride()),
             _ => axis.output(),
         };
+        if device.cores.is_none() {
+            let extents = [results(width), results(height)].map(|extent| extent as u32);
+            let walks = Self::walks(extents, conv.layout(), lanes);
+            if let Some(walk) = cost::fastest(task, walks) {
+                return walk;
+            }
+        }
         let (rows, lines) = match (device.cores, conv.layout()) {
             // The lines of images are most often a multiple of 7 vectors long.
             (Some(_), Layout::ChannelsFirst) if lanes > 1 => {
@@ -58,10 +65,6 @@ impl Config {
             }
             (Some(_), _) => (registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS), 1),
             (None, Layout::ChannelsLast) => {
-                let extents = [results(width), results(height)].map(|extent| extent as u32);
-                if let Some(walk) = cost::fastest(task, Self::walks(extents, lanes)) {
-                    return walk;
-                }
                 let rows = rows(results(width), taps);
                 let held = 3 * rows + taps - 1;
                 (rows, if height.kernel() >= HIGH && held <= MOST_HELD { 2 } else { 1 })
@@ -72,14 +75,19 @@ impl Config {
     }
 
     /// The walks that are tried for lines of `width` results, of which there are `height`, with at most `most` lanes.
-    fn walks([width, height]: [u32; 2], most: u32) -> impl Iterator<Item = Self> {
+    fn walks([width, height]: [u32; 2], layout: Layout, most: u32) -> impl Iterator<Item = Self> {
+        let (lanes, least, longest) = match layout {
+            Layout::ChannelsLast => (WALKING_LANES.map(|lanes| lanes.min(most)), 2, LONGEST),
+            // One channel; neighbouring rows are the lanes.
+            Layout::ChannelsFirst => ([1; 2], 1, LONGEST_ACROSS),
+        };
+        let kinds = if lanes[0] == lanes[1] { 1 } else { 2 };
         let rows = MOST_WALKING_ROWS.min(width);
-        let lanes = WALKING_LANES.map(|lanes| lanes.min(most));
-        let sizes = (LEAST_WALKING_ROWS.min(rows)..=rows)
-            .flat_map(move |rows| lanes.map(|lanes| (rows, lanes)));
+        let sizes = (least.min(rows)..=rows)
+            .flat_map(move |rows| lanes.into_iter().take(kinds).map(move |lanes| (rows, lanes)));
         sizes.flat_map(move |(rows, lanes)| {
             // Those that make the pieces of a plane as even as they can be.
-            let lengths = (1..=LONGEST.min(height))
+            let lengths = (1..=longest.min(height))
                 .filter(move |lines| height.div_ceil(height.div_ceil(*lines)) == *lines);
             lengths.map(move |lines| Self { rows, lines, lanes, vectors: 1 })
         })
@@ -152,12 +160,12 @@ impl fmt::Display for Config {
 const HIGH: usize = 5;
 const MOST_HELD: usize = 26;
 
-/// The numbers of rows and of lanes of the walks that are tried, and their most lines. When long walks end, much of the
-/// device waits for the last of them.
-const LEAST_WALKING_ROWS: u32 = 2;
+/// The most rows of the walks that are tried, their lanes, and their most lines with channels last and with channels first.
+/// When long walks end, much of the device waits for the last of them.
 const MOST_WALKING_ROWS: u32 = 8;
 const WALKING_LANES: [u32; 2] = [2, 4];
 const LONGEST: u32 = 14;
+const LONGEST_ACROSS: u32 = 28;
 
 /// The most lanes of a unit that walks down lines for a weight gradient: with more, its sums take too many registers.
 const WEIGHT_LANES: u32 = 2;

@@ -2,7 +2,7 @@
 //! Part of the time of moving the tensors is added, because few loads are started ahead. The estimate of units that walk down
 //! lines also knows how many cubes a multiprocessor has registers for.
 
-use windowpane_geometry::AXES;
+use windowpane_geometry::{AXES, DType, Layout};
 
 use super::chunk_vectors;
 use super::config::Config;
@@ -24,17 +24,35 @@ const RESIDENT: f64 = 1024.0;
 /// The share of the time of a copy that is not hidden behind instructions.
 const EXPOSED: f64 = 0.62;
 
-/// The instructions of a product and of a load of a unit that walks down lines, and the share of the time of a copy that
-/// they do not hide. The numbers of walks were fitted to 456 times of 93 layers, but `OVERLAPPING`, `MOST_NEEDED` and
-/// `LACKING` were chosen for a low regret on 53 layers whose walks were timed.
+/// The instructions of a product of a unit that walks down lines.
 const WALK_PRODUCT: f64 = 0.92;
-const WALK_LOAD: f64 = 7.4;
-const WALK_EXPOSED: f64 = 0.85;
 
-/// The cycles of a line of a cube that is alone: those of its loads, divided among the lines ahead, and some times its
-/// instructions.
-const WALK_LATENCY: f64 = 142.0;
-const WALK_ALONE: f64 = 2.0;
+/// What walks cost in a layout.
+struct Walks {
+    /// The instructions of a vector that is loaded, and of a pixel in it.
+    load: f64,
+    pixel: f64,
+    /// The cycles of a line of a cube that is alone: those of its loads, divided among the lines ahead, and some times its
+    /// instructions.
+    latency: f64,
+    alone: f64,
+    /// The share of the time of a copy that is not hidden.
+    exposed: f64,
+}
+
+/// The numbers were fitted to 456 times of 93 layers, but `OVERLAPPING`, `MOST_NEEDED` and `LACKING` were chosen for a low
+/// regret on 53 layers whose walks were timed.
+const CHANNELS_LAST: Walks =
+    Walks { load: 7.4, pixel: 0.0, latency: 142.0, alone: 2.0, exposed: 0.85 };
+
+/// The numbers were fitted to 310 times of 31 layers.
+const CHANNELS_FIRST: Walks =
+    Walks { load: 9.6, pixel: 6.2, latency: 53.0, alone: 0.82, exposed: 0.41 };
+
+/// The cycles of each sector of memory that a warp stores to at once with channels first, and the bytes of a sector.
+const CYCLES_PER_SECTOR: f64 = 1.5;
+const SECTOR: f64 = 32.0;
+const WARP: f64 = 32.0;
 
 /// The factor of a line whose last run has rows of the run before it. A fit to times gives 1; this one chooses better.
 const OVERLAPPING: f64 = 1.15;
@@ -61,6 +79,8 @@ pub(super) fn fastest(task: Task<'_>, configs: impl Iterator<Item = Config>) -> 
 fn seconds_of_walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Option<f64> {
     let Task { conv, request, device } = task;
     let epilogue = Epilogue::NONE.form(request.dtype);
+    let across = conv.layout() == Layout::ChannelsFirst;
+    let walks = if across { CHANNELS_FIRST } else { CHANNELS_LAST };
     let mut cycles = 0.0;
     for gather in gathers.iter().filter(|gather| gather.terms(conv) > 0) {
         let form = rolling::Form::new(task, config, gather, epilogue)?;
@@ -69,35 +89,56 @@ fn seconds_of_walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Optio
         let steps = form.steps(config.lines.min(gather.axes[AXES - 2].rows as u32));
         let lines = f64::from(steps * form.step);
         let products = f64::from(form.products() * config.lanes) / f64::from(form.step);
-        let instructions = WALK_PRODUCT * products + WALK_LOAD * f64::from(form.pixels.count());
+        let pixels = form.pixels;
+        let loads =
+            walks.load * f64::from(pixels.count()) + walks.pixel * f64::from(pixels.pixels());
+        let instructions = WALK_PRODUCT * products + loads;
         let needed = form.registers(config.lanes, request.dtype);
         let lacking = 1.0 + LACKING * (needed - MOST_NEEDED).max(0.0);
         let registers = (needed.min(MOST_REGISTERS) / 8.0).ceil() * 8.0;
         let resident = (REGISTERS / (registers * f64::from(rolling::UNITS))).floor().max(1.0);
         let whole = gather.axes[AXES - 1].rows.is_multiple_of(form.pixels.along.rows as usize);
-        let overlapping = if whole { 1.0 } else { OVERLAPPING };
+        let overlapping = if whole || across { 1.0 } else { OVERLAPPING };
         let cycles_each = f64::from(rolling::UNITS) / device.units_per_cycle();
+        let storing = if across { storing(&form, gather, request.dtype) } else { 0.0 };
         let line = Line {
-            cycles: instructions * cycles_each * lacking * overlapping,
-            latency: WALK_LATENCY / f64::from(form.ahead),
+            cycles: (instructions * cycles_each).max(storing) * lacking * overlapping,
+            latency: walks.latency / f64::from(form.ahead),
+            alone: walks.alone,
         };
         cycles += lines * line.of_all(cubes, resident);
     }
     let copy = device.copy_seconds(cost::bytes(conv, request));
-    let launches = device.launch_seconds(1 + gathers.len());
-    Some(cycles / device.clock() + WALK_EXPOSED * copy + launches)
+    // With channels last, the filters are packed first.
+    let launches = device.launch_seconds(gathers.len() + usize::from(!across));
+    Some(cycles / device.clock() + walks.exposed * copy + launches)
+}
+
+/// The cycles in which a cube stores a line of its results to the cache, a sector after the other: each store of a warp has
+/// the same vector of all its runs.
+fn storing(form: &rolling::Form, gather: &Gather, dtype: DType) -> f64 {
+    let width = gather.axes[AXES - 1];
+    let rows = f64::from(form.pixels.along.rows);
+    let together = (width.rows as f64 / rows).ceil().min(WARP);
+    let lines = WARP / together;
+    let bytes = together * rows * (width.out_step * dtype.size()) as f64;
+    let sectors = (lines * (bytes / SECTOR + 1.0)).min(WARP);
+    let stores = rows / f64::from(form.stored) / f64::from(form.step);
+    CYCLES_PER_SECTOR * f64::from(rolling::UNITS) / WARP * stores * sectors
 }
 
 /// The cycles of a line of a cube: of its instructions, and of its loads.
 struct Line {
     cycles: f64,
     latency: f64,
+    /// How many times its instructions a cube that is alone takes.
+    alone: f64,
 }
 
 impl Line {
     /// The cycles of a line of some cubes at the same time.
     fn of(&self, cubes: f64) -> f64 {
-        (cubes * self.cycles).hypot(self.latency + WALK_ALONE * self.cycles)
+        (cubes * self.cycles).hypot(self.latency + self.alone * self.cycles)
     }
 
     /// The cycles of a line of this many cubes, in the mean of multiprocessors, of which some are `resident` at once.

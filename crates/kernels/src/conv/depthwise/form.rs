@@ -47,7 +47,10 @@ impl Form {
     ) -> Self {
         let [_, height, width] = gather.axes;
         // Lines share pixels if the next line of results reads the next line of pixels.
-        let shares = conv.grid().rank() > 1 && height.step == 1 && height.tap_step.abs() == 1;
+        let shares = conv.grid().rank() > 1
+            && height.step == 1
+            && height.tap_step.abs() == 1
+            && gather.terms(conv) > 0;
         let lanes = config.lanes as i32;
         let across = (conv.layout() == Layout::ChannelsFirst && lanes > 1)
             .then_some(Across { lanes, start: width.start as i32 });

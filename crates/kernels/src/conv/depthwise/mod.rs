@@ -22,8 +22,7 @@
 //! A line is loaded as whole vectors, which are either inside or outside, and each tap combines lanes of two vectors.
 //! Rows are then vectors of rows, and a weight is the same for all lanes.
 //!
-//! With channels last and few taps, a GPU's unit walks down lines instead and reads each line of pixels once (`rolling`).
-//! With more taps, it holds the pixels of a line in registers, and a weight only until its products are added. It has
+//! With few taps, a GPU's unit walks down lines instead and reads each line of pixels once (`rolling`). With more taps, it holds the pixels of a line in registers, and a weight only until its products are added. It has
 //! several lines, and most of its pixels are used for each of them. A processor's unit has one line, but a longer one.
 //! It holds the weights of a line of taps, and a pixel only until its products are added, because it has fewer
 //! registers and cheaper loads.
@@ -105,7 +104,7 @@ impl Kernel for Config {
         }
     }
 
-    /// The packed filters, which have as many elements for units that walk down lines.
+    /// The packed filters, which have as many elements for units that walk down lines, or none.
     fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
         match request.pass {
             Pass::Weight => 0,
@@ -131,13 +130,31 @@ impl Kernel for Config {
 
 /// Launches the forward pass or the data gradient.
 fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Arguments { client, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
+    let mut blocks: Vec<_> = Gather::all(conv, pass).collect();
+    if rolling::walks(arguments.task, config) {
+        let [_, w] = arguments.operands;
+        let filters = rolling::Filters::new(arguments, w);
+        let epilogue = arguments.epilogue.form(dtype);
+        // A product without terms has nothing to walk down.
+        blocks.retain(|gather| {
+            let form = rolling::Form::new(arguments.task, config, gather, epilogue);
+            form.map(|form| rolling::launch(arguments, config, gather, form, &filters)).is_none()
+        });
+    }
+    if !blocks.is_empty() {
+        launch_blocks(arguments, config, &blocks);
+    }
+}
+
+/// Launches products whose units compute blocks.
+fn launch_blocks(arguments: &Arguments<'_>, config: Config, gathers: &[Gather]) {
+    let Arguments { client, epilogue, contiguous, .. } = *arguments;
     let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, w], out) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
     let channels = conv.input().channels();
-    let walks = rolling::walks(arguments.task, config);
-    let packing = if walks { rolling::packing(conv, pass) } else { packing(conv, pass, lanes) };
+    let packing = packing(conv, pass, lanes);
     let packed = packing.pack(arguments, w);
     // The number of lanes along the channels, and along the width.
     let (of_channels, of_rows) = match conv.layout() {
@@ -147,22 +164,14 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     let chunk_vectors = chunk_vectors(conv, lanes);
     let [inputs, _] = operands(conv, pass);
     let results = results(conv, pass);
-    for gather in Gather::all(conv, pass) {
-        let (contiguous, epilogue_form) = (arguments.contiguous, epilogue.form(dtype));
-        if walks
-            && let Some(form) = rolling::Form::new(arguments.task, config, &gather, epilogue_form)
-        {
-            rolling::launch(arguments, config, &gather, form, &packed);
-            continue;
-        }
-        // A product without terms has nothing to walk down.
-        let block = if walks { Config { lines: 1, ..config } } else { config };
-        let form = Form::new(conv, pass, contiguous, block, &gather, chunk_vectors, epilogue_form);
+    let epilogue_form = epilogue.form(dtype);
+    for gather in gathers {
+        let form = Form::new(conv, pass, contiguous, config, gather, chunk_vectors, epilogue_form);
         let [_, Sweep { rows: height, .. }, Sweep { rows: columns, .. }] = gather.axes;
         let (width, vectors) = (columns / of_rows, channels / of_channels);
         let lines = height.div_ceil(form.lines as usize);
         let row_runs = width.div_ceil(form.along.rows as usize);
-        let units = form.units(conv, &gather, lanes);
+        let units = form.units(conv, gather, lanes);
         let (cubes, dim) = grid(client, arguments.units, units);
         // SAFETY: lines outside are skipped, pixels outside are skipped or their reads are moved inside, and rows past
         // the last are not stored.

@@ -1,5 +1,5 @@
-//! The forward pass and the data gradient on a GPU, with channels last. A unit walks down some lines of results and
-//! reads each line of pixels once:
+//! The forward pass and the data gradient on a GPU. A unit walks down some lines of results and reads each line of pixels
+//! once:
 //!
 //! ```text
 //! for each piece of LINES lines of results, each run of neighbouring rows, each vector of channels:       one unit
@@ -12,6 +12,10 @@
 //!
 //! `SLOTS` lines of results are unfinished at any time. The loop is unrolled `SLOTS` times, after which each line has the
 //! same registers again. The weights are held in registers too, so the filters must be small.
+//!
+//! With channels last, neighbouring units compute neighbouring vectors of channels, and with channels first, neighbouring
+//! runs of a line, each for one channel. Then the weights of a unit need not be beside those of others, and the filters are
+//! read as they are.
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -22,10 +26,13 @@ use super::config::Config;
 use super::walk::{MOST_AHEAD, Origin, Pixels, divisor, first_row, load_pixels, run, widened};
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
-use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_at};
-use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, Sweep, row_point, tap_point};
+use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_with, optional};
+use crate::conv::common::gather::{
+    Gather, GatherArgs, GatherForm, Sweep, WeightSteps, row_point, tap_point, weight_steps,
+};
 use crate::conv::common::pack::Packing;
-use crate::conv::problem::{Pass, Request, Task, operands, results};
+use crate::conv::common::rules::widest_vector;
+use crate::conv::problem::{Request, Task, operands, results};
 use crate::cube::convert::{Widening, accumulator, elem};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::grid;
@@ -45,13 +52,15 @@ pub(super) struct Form {
     pub(super) ahead: u32,
     /// Whether later taps read earlier lines.
     up: bool,
+    /// The lanes of a vector of results. With channels first, these are neighbouring rows.
+    pub(super) stored: u32,
     gather: GatherForm,
     epilogue: EpilogueForm,
 }
 
 impl Form {
-    /// The form of one product of a pass; none where lines of results have no lines of pixels in common, or where sums and
-    /// weights take too many registers.
+    /// The form of one product of a pass; none where sums and weights take too many registers. With channels last, lines of
+    /// results must have lines of pixels in common.
     pub(super) fn new(
         task: Task<'_>,
         config: Config,
@@ -60,10 +69,11 @@ impl Form {
     ) -> Option<Self> {
         let Task { conv, request: Request { pass, dtype, .. }, device } = task;
         let [depth, height, width] = gather.axes;
+        let across = conv.layout() == Layout::ChannelsFirst;
         let shares_lines = device.cores.is_none()
-            && conv.layout() == Layout::ChannelsLast
+            && (!across || config.lanes == 1)
             && conv.grid().rank() > 1
-            && height.taps > height.step
+            && (height.taps > height.step || (across && height.taps > 0))
             && depth.taps == 1
             && width.taps > 0
             && height.tap_step.abs() == 1;
@@ -71,15 +81,25 @@ impl Form {
         let taps = height.taps as u32;
         let lanes = config.lanes.saturating_mul((accumulator(dtype).size() / 4) as u32);
         let weights = taps.saturating_mul(along.taps).saturating_mul(lanes);
+        let widening = Widening::of_sums(dtype, false, device);
+        let widest = widest_vector(dtype, device);
         let mut form = Self {
-            pixels: Pixels::new(along, &width, Widening::of_sums(dtype, false, device)),
+            pixels: match conv.layout() {
+                Layout::ChannelsLast => Pixels::new(along, &width, widening),
+                Layout::ChannelsFirst => Pixels::contiguous(along, &width, widest, widening),
+            },
             taps,
             step: height.step as u32,
             ahead: 1,
             up: height.tap_step < 0,
+            stored: config.lanes,
             gather: GatherForm::new(conv, pass),
             epilogue,
         };
+        if across && width.out_step == 1 {
+            let together = along.rows | width.rows as u32;
+            form.stored = 1 << together.trailing_zeros().min(widest.ilog2());
+        }
         form.ahead = divisor(form.slots().saturating_mul(form.step), MOST_AHEAD);
         let sums = form.slots().saturating_mul(along.rows).saturating_mul(lanes);
         (shares_lines && sums <= MOST_SUMS && weights <= MOST_WEIGHTS).then_some(form)
@@ -107,12 +127,12 @@ impl Form {
 
     /// The registers that a unit needs. The numbers were fitted to those of 40 kernels for CUDA.
     pub(super) fn registers(&self, lanes: u32, dtype: DType) -> f64 {
-        let words = |of: DType| f64::from(lanes) * of.size() as f64 / 4.0;
+        let words = |of: DType| (f64::from(lanes) * of.size() as f64 / 4.0).max(1.0);
         let along = self.pixels.along;
-        let pixels = f64::from(self.pixels.count());
+        let pixels = f64::from(self.pixels.pixels());
         let weights = f64::from(self.taps * along.taps) * words(accumulator(dtype));
         let sums = f64::from(self.slots() * along.rows) * words(accumulator(dtype));
-        let loads = f64::from(self.ahead) * pixels * words(dtype);
+        let loads = f64::from(self.ahead * self.pixels.count()) * words(dtype);
         6.0 + 2.1 * weights + 1.4 * sums + 1.2 * loads + 6.1 * pixels
     }
 
@@ -136,9 +156,38 @@ pub(super) fn walks(task: Task<'_>, config: Config) -> bool {
         .all(|gather| Form::new(task, config, &gather, form).is_some())
 }
 
-/// The packed filters: the weights of all channels beside each other, tap by tap.
-pub(super) fn packing(conv: &Convolution, pass: Pass) -> Packing {
-    Packing::beside(conv, pass, conv.input().channels())
+/// The filters as they are read.
+pub(super) struct Filters {
+    handle: Handle,
+    elements: usize,
+    dtype: DType,
+    steps: WeightSteps,
+    /// The elements from one channel's weights to the next one's.
+    channel: usize,
+}
+
+impl Filters {
+    /// With channels last, the weights of all channels beside each other, tap by tap; otherwise the filters as they are.
+    pub(super) fn new(arguments: &Arguments<'_>, w: &Handle) -> Self {
+        let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
+        match conv.layout() {
+            Layout::ChannelsLast => {
+                let packing = Packing::beside(conv, pass, conv.input().channels());
+                Self {
+                    handle: packing.pack(arguments, w),
+                    elements: packing.elements(),
+                    dtype: accumulator(dtype),
+                    steps: packing.steps(),
+                    channel: 1,
+                }
+            }
+            Layout::ChannelsFirst => {
+                let steps = weight_steps(conv, pass);
+                let (handle, channel) = (w.clone(), steps.group);
+                Self { handle, elements: conv.filter().elements(), dtype, steps, channel }
+            }
+        }
+    }
 }
 
 /// The units of a cube. There are few, because each uses many registers.
@@ -177,6 +226,8 @@ struct RollingArgs {
     lines: u32,
     height: u32,
     width: u32,
+    /// The elements from one channel's weights to the next one's.
+    filter: u32,
 }
 
 /// Launches one product of a pass.
@@ -185,13 +236,14 @@ pub(super) fn launch(
     config: Config,
     gather: &Gather,
     form: Form,
-    packed: &Handle,
+    filters: &Filters,
 ) {
     let Arguments { client, epilogue, .. } = *arguments;
     let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, _], out) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
-    let packing = packing(conv, pass);
+    let (read, stored) = (lanes.max(form.pixels.lanes as usize), form.stored as usize);
+    let channels = conv.input().channels();
     let ([inputs, _], results) = (operands(conv, pass), results(conv, pass));
     let Pieces { units, vectors, runs, pieces } = Pieces::new(conv, config, gather.axes);
     let [_, height, width] = gather.axes;
@@ -204,12 +256,15 @@ pub(super) fn launch(
             client,
             cubes,
             dim,
+            read,
             lanes,
-            buffer(a, inputs / lanes),
-            buffer(packed, packing.elements() / lanes),
-            epilogue.args(conv.input().channels(), results, lanes),
-            buffer(out, results / lanes),
-            gather.args(conv, &packing.steps()),
+            stored,
+            buffer(a, inputs / read),
+            buffer(&filters.handle, filters.elements / lanes),
+            optional(epilogue.bias, channels / lanes),
+            Epilogue { bias: None, ..epilogue }.args(channels, results, stored),
+            buffer(out, results / stored),
+            gather.args(conv, &filters.steps),
             RollingArgsLaunch::new(
                 units as u32,
                 vectors as u32,
@@ -218,9 +273,11 @@ pub(super) fn launch(
                 config.lines,
                 height.rows as u32,
                 width.rows as u32,
+                filters.channel as u32,
             ),
             form,
             elem(dtype),
+            elem(filters.dtype),
             elem(accumulator(dtype)),
         )
     }
@@ -243,24 +300,34 @@ struct Column {
 
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
-fn depthwise_rolling<S: Float, A: Float, N: Size>(
-    a: &[Vector<S, N>],
-    packed: &[Vector<A, N>],
-    epilogue: &EpilogueArgs<S, N>,
-    out: &mut [Vector<S, N>],
+fn depthwise_rolling<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
+    a: &[Vector<S, P>],
+    filters: &[Vector<W, N>],
+    bias: ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, O>,
+    out: &mut [Vector<S, O>],
     gather: &GatherArgs,
     block: &RollingArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
+    #[define(W)] _weight: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
     let i = ABSOLUTE_POS as u32;
     if i >= block.units {
         terminate!();
     }
-    let (rest, vector) = block.vectors.div_mod(i);
-    let (rest, run) = block.runs.div_mod(rest);
-    let (outer, piece) = block.pieces.div_mod(rest);
+    let (outer, piece, run, vector) = if comptime!(form.pixels.across) {
+        let (rest, run) = block.runs.div_mod(i);
+        let (rest, piece) = block.pieces.div_mod(rest);
+        let (outer, vector) = block.vectors.div_mod(rest);
+        (outer, piece, run, vector)
+    } else {
+        let (rest, vector) = block.vectors.div_mod(i);
+        let (rest, run) = block.runs.div_mod(rest);
+        let (outer, piece) = block.pieces.div_mod(rest);
+        (outer, piece, run, vector)
+    };
     let line = piece * block.lines;
     let rows = comptime!(form.pixels.along.rows);
     let along = first_row(run * rows, block.width, rows);
@@ -272,37 +339,39 @@ fn depthwise_rolling<S: Float, A: Float, N: Size>(
     let depth = select(inside, row.depth, 0i32) * gather.depth.a_step;
     let column = Column {
         pixels: Origin {
-            plane: (row.a + channel * gather.a_group + depth as u32) / N::value() as u32,
+            plane: (row.a + channel * gather.a_group + depth as u32) / P::value() as u32,
             top: row.height - reach,
-            start: row.width + comptime!(form.pixels.along.pixels().0),
+            start: (row.width + comptime!(form.pixels.first()))
+                / comptime!(form.pixels.lanes as i32),
         },
-        weights: channel,
+        weights: channel * block.filter,
         extent: select(inside, gather.height.extent, 0i32) as u32,
         lines,
-        first: (row.other + channel * gather.out_group) / N::value() as u32,
+        first: row.other + channel * gather.out_group,
         vector,
     };
-    walk::<S, A, N>(a, packed, epilogue, out, gather, &column, form);
+    walk::<S, W, A, P, N, O>(a, filters, &bias, epilogue, out, gather, &column, form);
 }
 
 /// Computes the results of a unit.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn walk<S: Float, A: Float, N: Size>(
-    a: &[Vector<S, N>],
-    packed: &[Vector<A, N>],
-    epilogue: &EpilogueArgs<S, N>,
-    out: &mut [Vector<S, N>],
+fn walk<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
+    a: &[Vector<S, P>],
+    filters: &[Vector<W, N>],
+    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, O>,
+    out: &mut [Vector<S, O>],
     gather: &GatherArgs,
     column: &Column,
     #[comptime] form: Form,
 ) {
-    let weights = weights_of::<A, N>(packed, gather, column, form);
+    let weights = weights_of::<W, A, N>(filters, gather, column, form);
     let sums = zeros::<A, N>(comptime!(form.slots() * form.pixels.along.rows));
-    let ahead = zeros::<S, N>(comptime!(form.ahead * form.pixels.count()));
+    let ahead = zeros::<S, P>(comptime!(form.ahead * form.pixels.count()));
     #[unroll]
     for y in 0..form.ahead {
-        load_pixels::<S, N>(a, gather, &column.pixels, y.runtime(), &ahead, y, form.pixels);
+        load_pixels::<S, P>(a, gather, &column.pixels, y.runtime(), &ahead, y, form.pixels);
     }
     let end = column.lines + comptime!(form.slots() - 1);
     let mut newest = 0u32;
@@ -317,16 +386,22 @@ fn walk<S: Float, A: Float, N: Size>(
                 let buffer = comptime!((i * form.step + j) % form.ahead);
                 // As an unsigned number, a negative coordinate is larger than every extent.
                 let inside = ((column.pixels.top + y as i32) as u32) < column.extent;
-                let pixels =
-                    widened::<S, A, N>(&ahead, gather, &column.pixels, inside, buffer, form.pixels);
+                let pixels = widened::<S, A, P, N>(
+                    &ahead,
+                    gather,
+                    &column.pixels,
+                    inside,
+                    buffer,
+                    form.pixels,
+                );
                 let later = y + comptime!(form.ahead);
-                load_pixels::<S, N>(a, gather, &column.pixels, later, &ahead, buffer, form.pixels);
+                load_pixels::<S, P>(a, gather, &column.pixels, later, &ahead, buffer, form.pixels);
                 add_line::<A, N>(&weights, &pixels, &sums, i, j, form);
             }
             // The first lines that end are those before the piece, which as unsigned numbers are larger than it.
             let ended = line - comptime!(form.slots() - 1);
             if ended < column.lines {
-                store::<S, A, N>(epilogue, out, gather, column, &sums, ended, i, form);
+                store::<S, A, N, O>(bias, epilogue, out, gather, column, &sums, ended, i, form);
             }
         }
         newest += comptime!(form.slots());
@@ -335,8 +410,8 @@ fn walk<S: Float, A: Float, N: Size>(
 
 /// The weights, line of taps by line of taps in the order in which a line of results reads lines of pixels.
 #[cube]
-fn weights_of<A: Float, N: Size>(
-    packed: &[Vector<A, N>],
+fn weights_of<W: Float, A: Float, N: Size>(
+    filters: &[Vector<W, N>],
     gather: &GatherArgs,
     column: &Column,
     #[comptime] form: Form,
@@ -348,7 +423,8 @@ fn weights_of<A: Float, N: Size>(
         #[unroll]
         for t in 0..form.pixels.along.taps {
             let tap = tap_point(gather, 0u32, th.runtime(), t.runtime());
-            weights.push(packed[((column.weights + tap.other) / N::value() as u32) as usize]);
+            let at = (column.weights + tap.other) / N::value() as u32;
+            weights.push(Vector::cast_from(filters[at as usize]));
         }
     }
     weights
@@ -366,7 +442,7 @@ fn add_line<A: Float, N: Size>(
     #[comptime] form: Form,
 ) {
     #[unroll]
-    for p in 0..form.pixels.count() {
+    for p in 0..form.pixels.pixels() {
         if comptime!(form.pixels.along.is_read(p)) {
             let pixel = *pixels.index(comptime!(p as usize));
             #[unroll]
@@ -395,9 +471,10 @@ fn add_line<A: Float, N: Size>(
 /// Stores line `line` of the results, which is finished and in the slot after `i`.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn store<S: Float, A: Float, N: Size>(
-    epilogue: &EpilogueArgs<S, N>,
-    out: &mut [Vector<S, N>],
+fn store<S: Float, A: Float, N: Size, O: Size>(
+    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, O>,
+    out: &mut [Vector<S, O>],
     gather: &GatherArgs,
     column: &Column,
     sums: &Registers<A, N>,
@@ -405,13 +482,34 @@ fn store<S: Float, A: Float, N: Size>(
     #[comptime] i: u32,
     #[comptime] form: Form,
 ) {
-    let first = column.first + line * (gather.height.out_step / N::value() as u32);
+    let lanes = O::value() as u32;
+    let first = (column.first + line * gather.height.out_step) / lanes;
     let slot = comptime!(form.slot(i, form.slots() - 1));
+    let rows = comptime!(if form.pixels.across { form.stored } else { 1 });
     #[unroll]
-    for r in 0..form.pixels.along.rows {
-        let sum = sums.index(comptime!(form.sum(slot, r)));
-        let at = first + r * (gather.width.out_step / N::value() as u32);
-        out[at as usize] =
-            finish_at::<S, A, N>(epilogue, sum.read(), column.vector, at, form.epilogue);
+    for v in 0..comptime!(form.pixels.along.rows / rows) {
+        let sum = sums.index(comptime!(form.sum(slot, v * rows))).read();
+        let mut vector = Vector::<A, O>::cast_from(sum);
+        if comptime!(rows > 1) {
+            #[unroll]
+            for r in 0..rows {
+                let sum = sums.index(comptime!(form.sum(slot, v * rows + r))).read();
+                vector.insert(comptime!(r as usize), sum.extract(0usize));
+            }
+        }
+        #[comptime]
+        match bias {
+            ComptimeOption::Some(bias) => {
+                let bias = bias[column.vector as usize];
+                if comptime!(form.pixels.across) {
+                    vector += Vector::new(A::cast_from(bias.extract(0usize)));
+                } else {
+                    vector += Vector::cast_from(bias);
+                }
+            }
+            ComptimeOption::None => {}
+        }
+        let at = first + v * (rows * gather.width.out_step / lanes);
+        out[at as usize] = finish_with::<S, A, O>(epilogue, vector, at, form.epilogue);
     }
 }

@@ -373,7 +373,7 @@ fn add_walk<S: Float, A: Float, N: Size>(
             for j in 0..form.used() {
                 let buffer = comptime!((i * form.used() + j) % form.ahead);
                 // `add_line` leaves out lines outside, so their pixels need not be zeros.
-                let pixels = widened::<S, A, N>(
+                let pixels = widened::<S, A, N, N>(
                     &pixels_ahead,
                     gather,
                     &walk.pixels,
