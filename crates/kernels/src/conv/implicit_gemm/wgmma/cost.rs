@@ -70,10 +70,8 @@ fn repacking(product: &Product, task: Task<'_>) -> (f64, usize) {
     let [source, _] = operands(conv, request.pass);
     let image = source * request.dtype.size() + product.image_elements() * product.size;
     let flat = 2 * product.flat_elements() * product.size;
-    let filters = product.pointwise.filter(|pointwise| pointwise.transposes);
-    let filters = filters.map(|pointwise| 2 * pointwise.rows * pointwise.terms * product.size);
     let image = product.repacks_image().then_some(image);
-    for bytes in [image, product.packed.then_some(flat), filters].into_iter().flatten() {
+    for bytes in [image, product.packed.then_some(flat)].into_iter().flatten() {
         seconds += device.copy_seconds(bytes as f64);
         launches += 1;
     }
@@ -98,7 +96,10 @@ fn loading(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize, rate:
         (lines * line - bytes) as f64 / (lines * CHUNK_BYTES) as f64
     };
     let slice = product.slice() * product.size;
-    let mut chunks = rows / slice as f64 * empty(product.inner(), slice);
+    let mut chunks = match product.rows_mn_major() {
+        true => rows / f64::from(LINE) * empty(sizes[sizes.len() - 1], LINE as usize),
+        false => rows / slice as f64 * empty(product.inner(), slice),
+    };
     if product.flat.mn_major {
         chunks += columns / f64::from(LINE) * empty(product.columns(), LINE as usize);
     }
@@ -107,7 +108,8 @@ fn loading(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize, rate:
     let flat = product.flat.dimensions[2] * product.size;
     // Panels of contiguous columns were slower at half lines.
     let flat = unaligned(flat, if product.flat.mn_major { slice } else { half });
-    let loading = parts * (rows * unaligned(pixel, half) + columns * flat) / rate;
+    let pixel = unaligned(pixel, if product.rows_mn_major() { slice } else { half });
+    let loading = parts * (rows * pixel + columns * flat) / rate;
     loading + parts * CYCLES_PER_EMPTY_CHUNK * chunks
 }
 

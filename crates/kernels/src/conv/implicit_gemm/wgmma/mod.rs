@@ -154,12 +154,8 @@ impl Kernel for Config {
             ([one, other], Some(pointwise)) if pointwise.swaps => [other, one],
             (own, _) => own,
         };
-        let repacked_image = match product.pointwise {
-            Some(pointwise) if pointwise.transposes => {
-                Some(repack::matrix(client, conv, request, image))
-            }
-            _ => product.repacks_image().then(|| repack::image(client, &product, dtype, image)),
-        };
+        let repacked_image =
+            product.repacks_image().then(|| repack::image(client, &product, dtype, image));
         let repacked_flat = product.packed.then(|| repack::flat(client, &product, dtype, flat));
         let (read_image, read_flat) =
             (repacked_image.as_ref().unwrap_or(image), repacked_flat.as_ref().unwrap_or(flat));

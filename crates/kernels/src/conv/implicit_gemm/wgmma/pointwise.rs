@@ -7,8 +7,9 @@
 //! weight    dw    = Σ dy[n] · x[n]ᵀ        one product; its terms are the pixels of all samples
 //! ```
 //!
-//! The kernel sees a channels-last convolution: its image has the rows as pixels and the terms as channels. For the
-//! weight gradient, the samples take the place of taps.
+//! The kernel sees a channels-last convolution: its image has the rows as pixels and the terms as channels. Filters whose
+//! rows are contiguous are read as an image with these exchanged, and multiplied as they are. For the weight gradient, the
+//! samples take the place of taps.
 
 use windowpane_geometry::{
     AXES, Convolution, DType, Extents, Filter, FilterLayout, Layout, Precision, Shape, Window,
@@ -30,8 +31,8 @@ pub(super) struct Pointwise {
     pub(super) sums_samples: bool,
     /// Whether the rows are those of the pass's second operand.
     pub(super) swaps: bool,
-    /// Whether the filters must be transposed first.
-    pub(super) transposes: bool,
+    /// Whether the rows are contiguous in memory, instead of the terms of a sum.
+    pub(super) rows_mn_major: bool,
     /// The rows, the terms of a sample's sums, and the columns.
     pub(super) rows: usize,
     pub(super) terms: usize,
@@ -56,6 +57,7 @@ impl Pointwise {
             Pass::Bias => return None,
         };
         let is_weight = pass == Pass::Weight;
+        let rows_mn_major = !is_weight && last != (pass == Pass::Data);
         let can = conv.layout() == Layout::ChannelsFirst
             && matches!(dtype, DType::F16 | DType::BF16)
             && precision == Precision::Strict
@@ -63,14 +65,14 @@ impl Pointwise {
             && windows_are_pixels(conv)
             && pixels >= LEAST_PIXELS
             && whole(pixels)
-            && whole(terms)
+            && whole(if rows_mn_major { rows } else { terms })
             // Biases are read in pairs.
             && rows.is_multiple_of(2);
         can.then_some(Self {
             samples: conv.input().batch(),
             sums_samples: is_weight,
             swaps: !is_weight || !last,
-            transposes: !is_weight && last != (pass == Pass::Data),
+            rows_mn_major,
             rows,
             terms,
             columns,

@@ -159,6 +159,11 @@ impl Product {
         }
     }
 
+    /// Whether the image's rows are contiguous in memory, instead of the terms of a sum.
+    pub(super) fn rows_mn_major(&self) -> bool {
+        self.pointwise.is_some_and(|pointwise| pointwise.rows_mn_major)
+    }
+
     /// The number of results of the pass.
     pub(super) fn results(&self) -> usize {
         match self.pointwise {
@@ -314,6 +319,10 @@ impl Product {
         let samples = self.pointwise.filter(|pointwise| pointwise.sums_samples);
         let batch = samples.map_or(shape.batch() * self.parts, |pointwise| pointwise.samples);
         let (space, channels, row, step) = match self.repacked {
+            None if self.rows_mn_major() => {
+                let terms = shape.channels();
+                ([height, terms], width, terms * width, width)
+            }
             None => ([height, width], shape.channels(), width * shape.channels(), shape.channels()),
             Some(RepackedImage { planar: Some(planar), pixel, .. }) => {
                 // A run of pixels may start at any pixel: at the `h`-th pixel of the `w`-th line of pixels.
@@ -380,11 +389,7 @@ impl Product {
         let flat = if self.packed { self.flat_elements() } else { 0 };
         let flags = |walk: Im2colWalk| self.flags(&walk, tile, splits);
         let flags = self.walks(tile).map(flags).max().unwrap_or(0);
-        let filters = match self.pointwise {
-            Some(pointwise) if pointwise.transposes => pointwise.rows * pointwise.terms,
-            _ => 0,
-        };
-        (image + flat + filters) * self.size + flags * size_of::<u32>()
+        (image + flat) * self.size + flags * size_of::<u32>()
     }
 
     /// The number of flags: bands of rows, times blocks of columns, times the parts that sums are split into.

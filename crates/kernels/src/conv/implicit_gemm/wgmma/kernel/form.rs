@@ -89,6 +89,8 @@ pub(in super::super) struct Form {
     /// Whether samples take the place of taps, and whether a row has one bias instead of a column.
     pub(super) sums_samples: bool,
     pub(super) bias_of_row: bool,
+    /// Whether the image's rows are contiguous, instead of the terms of a sum.
+    pub(super) rows_mn_major: bool,
     /// The number of pixels past a tile's rows that these read at further taps along the width, where the taps share
     /// the loaded pixels; otherwise 0.
     pub(super) reach: u32,
@@ -147,6 +149,7 @@ impl Form {
             merges: product.merged > 1,
             sums_samples: product.pointwise.is_some_and(|pointwise| pointwise.sums_samples),
             bias_of_row: product.pointwise.is_some(),
+            rows_mn_major: product.rows_mn_major(),
             reach: walk.reach as u32,
             row_stages: walk.row_stages(tile.stages),
             planar: product.planar().map(|planar| planar.shift as u32),
@@ -248,7 +251,7 @@ impl Form {
         }
     }
 
-    /// The elements of a panel, one line wide. A flat operand that is contiguous across the terms is loaded in panels.
+    /// The elements of a panel, one line wide. An operand that is contiguous across the terms is loaded in panels.
     pub(super) fn panel(&self) -> u32 {
         self.line() * self.tile.block_k
     }
@@ -308,8 +311,9 @@ impl Form {
 
     /// The layout of the rows in shared memory.
     pub(super) fn rows_layout(&self) -> WgmmaTileLayout {
-        let swizzle = if self.is_weight { Swizzle::B128 } else { self.swizzle() };
-        let layout = self.layout(self.run(), self.is_weight, swizzle);
+        let across = self.is_weight || self.rows_mn_major;
+        let swizzle = if across { Swizzle::B128 } else { self.swizzle() };
+        let layout = self.layout(self.run(), across, swizzle);
         match self.planar {
             // An instruction reads one chunk of each plane.
             Some(_) => WgmmaTileLayout { swizzle: Swizzle::None, k: self.step(), ..layout },

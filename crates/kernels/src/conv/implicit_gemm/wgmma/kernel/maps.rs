@@ -41,12 +41,16 @@ pub(in super::super) fn image_map(
     let args = Im2colArgs {
         pixel_box_lower_corner: lower.into_iter().map(|x| x as i32).collect(),
         pixel_box_upper_corner: upper.into_iter().map(|x| x as i32).collect(),
-        channels_per_pixel: form.slice,
-        pixels_per_column: if form.is_weight { form.tile.block_k } else { form.run() },
+        channels_per_pixel: if form.rows_mn_major { form.line() } else { form.slice },
+        pixels_per_column: match form.is_weight || form.rows_mn_major {
+            true => form.tile.block_k,
+            false => form.run(),
+        },
     };
+    let swizzle = if form.rows_mn_major { Swizzle::B128 } else { form.swizzle() };
     let steps: Vec<usize> =
         [vec![1], axes.iter().map(|axis| axis.step).collect(), vec![1]].concat();
-    map(args, form.swizzle()).with_elem_stride(Strides::new(&steps))
+    map(args, swizzle).with_elem_stride(Strides::new(&steps))
 }
 
 /// The map of the other operand.

@@ -178,6 +178,8 @@ fn load_taps<E: Float>(
         let rows = &mut rows[at..at + size];
         if comptime!(form.planar.is_some()) {
             load_planar::<E>(image, barrier, rows, term, part, work, args, form);
+        } else if comptime!(form.rows_mn_major) {
+            load_panels::<E>(image, barrier, rows, first, work, form);
         } else if term.starts {
             load_image::<E>(image, barrier, rows, windows, term, part, work, args, form);
         }
@@ -236,6 +238,35 @@ fn load_image<E: Float>(
         );
     } else {
         barrier.tma_load_im2col_4d(image, to, sample, h, w, channel, th as u16, tw as u16);
+    }
+}
+
+/// Loads rows that are contiguous: panels of them, each with all terms of the step.
+#[cube]
+fn load_panels<E: Float>(
+    image: &TensorMap<E, Im2col>,
+    barrier: &Barrier,
+    to: &mut [E],
+    first_term: u32,
+    work: &Work,
+    #[comptime] form: Form,
+) {
+    let size = comptime!(form.panel() as usize);
+    #[unroll]
+    for panel in 0..comptime!((form.tile.block_m / form.line()) as usize) {
+        let row = work.row + comptime!(panel as u32 * form.line());
+        let at = comptime!(panel * size);
+        let to = &mut to[at..at + size];
+        barrier.tma_load_im2col_4d(
+            image,
+            to,
+            0i32,
+            0i32,
+            first_term as i32,
+            row as i32,
+            0u16,
+            0u16,
+        );
     }
 }
 

@@ -24,7 +24,7 @@ use super::product::Product;
 use super::tile::CHUNK_BYTES;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather;
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::Pass;
 use crate::cube::convert::elem;
 
 pub(super) mod image;
@@ -234,39 +234,6 @@ fn pad_chunks(client: &Client, product: &Product, dtype: DType, w: &Handle) -> H
         )
     }
     repacked
-}
-
-/// The filters of one tap as a matrix of the columns of a pass by its terms.
-pub(super) fn matrix(
-    client: &Client,
-    conv: &Convolution,
-    Request { pass, dtype, .. }: Request,
-    w: &Handle,
-) -> Handle {
-    let (columns, terms) = (gather::columns(conv, pass), gather::inner(conv, pass) as u32);
-    let steps = gather::weight_steps(conv, pass);
-    let args = PackArgsLaunch {
-        elements: conv.filter().elements() as u32,
-        inner: terms,
-        taps: 1,
-        width: 1,
-        height: 1,
-        columns: columns as u32,
-        pixel: terms,
-        row: terms,
-        terms,
-        rows: 1,
-        dilation: 1,
-        kernel_height: 1,
-        kernel_width: 1,
-        inner_step: steps.inner as u32,
-        column_step: steps.column as u32,
-        group_step: steps.group as u32,
-        depth_step: 0,
-        height_step: 0,
-        width_step: 0,
-    };
-    pack(client, conv, dtype, w, args, 1)
 }
 
 fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
