@@ -2,6 +2,8 @@
 //!
 //! Each step has a heading and its time; the first failure ends the run. The workspace tests come last, so that a
 //! reader finds their output at the end of the log, followed by the table of steps.
+//!
+//! Nothing is built with the release profile, for which all crates would be compiled once more.
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -49,7 +51,7 @@ fn steps() -> Vec<Step> {
         step("Burn", burn::test),
         step("fuzz targets", || fuzz::fuzz(fuzz::SECONDS, &[])),
         step("host alone", host_tests),
-        step("Python package", || wheel::build("wgpu").map(drop)),
+        step("Python package", || wheel::build("wgpu", true).map(drop)),
         step("disk space", disk::make_room),
         step("lints, tests on every device", device_tests),
     ]
@@ -70,7 +72,7 @@ fn provision() -> Result<()> {
 
 /// Runs the README's first command as on a machine without a Vulkan driver, whether or not this one has a driver.
 fn first_command(name: &str) -> Result<()> {
-    let mut command = cargo(&["run", "--release", "--", name]);
+    let mut command = cargo(&["run", "--", name]);
     let nothing = shell::root().join("no-such-driver.json");
     command.env("VK_DRIVER_FILES", &nothing).env("VK_ICD_FILENAMES", &nothing);
     let output = shell::read(&mut command)?;

@@ -16,16 +16,19 @@ pub(crate) struct Options {
     /// Backends beside `host`, as `wgpu,cuda`
     #[arg(long, value_name = "LIST", default_value = "wgpu")]
     features: String,
+    /// Compile it as tests are compiled: sooner and from dependencies that other builds share, but it is large
+    #[arg(long)]
+    dev: bool,
 }
 
 /// Builds and tests the wheel, and prints its path.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    println!("the wheel: {}", build(&options.features)?.display());
+    println!("the wheel: {}", build(&options.features, options.dev)?.display());
     Ok(ExitCode::SUCCESS)
 }
 
 /// Builds the wheel with these backends, and tests it.
-pub(crate) fn build(features: &str) -> Result<PathBuf> {
+pub(crate) fn build(features: &str, dev: bool) -> Result<PathBuf> {
     let (environment, wheels) = (target_folder().join("python"), target_folder().join("wheels"));
     // A new environment each time, so that nothing of an earlier run is tested.
     for folder in [&environment, &wheels] {
@@ -44,7 +47,10 @@ pub(crate) fn build(features: &str) -> Result<PathBuf> {
     let hashed = ["--require-hashes", "--only-binary=:all:", "--requirement"];
     pip(&hashed, &root().join(TOOLS))?;
     let mut maturin = Command::new(environment.join("bin/maturin"));
-    maturin.args(["build", "--release", "--locked", "--strip", "--no-default-features"]);
+    maturin.args(["build", "--locked", "--strip", "--no-default-features"]);
+    if !dev {
+        maturin.arg("--release");
+    }
     // For this machine; published wheels are built for an older C library.
     maturin.args(["--compatibility", "linux", "--features", features]);
     maturin.arg("--manifest-path").arg(root().join("crates/python/Cargo.toml"));
