@@ -1,4 +1,4 @@
-//! Conversions of elements from one type to another, each rounded once.
+//! Conversions of elements from one type to another, each rounded once. All but i32 are exact in f32, and become one first.
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -10,15 +10,14 @@ use crate::cube::unit::{plain_grid, unit_position, widest_lanes};
 use crate::device::Target;
 use crate::packed;
 
-/// Whether [`cast`] converts from one type to another: floats of up to 32 bits and integers of up to 16 bits, all of
-/// which are exact in f32, to each other and to i32.
-pub fn can_cast(from: DType, to: DType) -> bool {
-    !matches!(from, DType::F64 | DType::I32) && to != DType::F64
+/// Whether [`cast`] converts from a type: from all but f64, of which an f32 says too little.
+pub fn can_cast(from: DType) -> bool {
+    from != DType::F64
 }
 
 /// Converts `elements` of the type `from` in one buffer to the type `to` in another, if there is such a
-/// [conversion](can_cast). Floats are rounded to the nearest integer, of two the even one; numbers beyond a type's range
-/// become its least or largest number, and NaN 0.
+/// [conversion](can_cast) and the device has both types. Floats are rounded to the nearest integer, of two the even one;
+/// numbers beyond a type's range become its least or largest number, and NaN 0.
 ///
 /// The launch is asynchronous.
 pub fn cast(
@@ -66,7 +65,26 @@ fn convert(
         rounds: to == DType::BF16 && !device.rounds_bf16,
         range: to.integers(),
         contiguous,
+        wide: to == DType::F64,
+        exact: to == DType::F32,
     };
+    if from == DType::I32 {
+        // SAFETY: as below.
+        unsafe {
+            converted_integers::launch_unchecked(
+                client,
+                cubes,
+                units,
+                lanes,
+                BufferArg::from_raw_parts(input.clone(), vectors),
+                BufferArg::from_raw_parts(output.clone(), vectors),
+                vectors as u32,
+                form,
+                elem(to),
+            );
+        }
+        return;
+    }
     // SAFETY: both buffers hold `vectors`, and the kernel touches none beyond.
     unsafe {
         converted::launch_unchecked(
@@ -95,6 +113,9 @@ struct CastForm {
     /// The least and the largest number, if the result is an integer.
     range: Option<(i32, i32)>,
     contiguous: bool,
+    /// Whether the result is an f64, or an f32.
+    wide: bool,
+    exact: bool,
 }
 
 /// `S` and `T` may be integers, which are only converted.
@@ -115,6 +136,59 @@ fn converted<S: Float, T: Float, N: Size>(
     output[position as usize] = if comptime!(form.range.is_some()) {
         let (least, most) = comptime!(form.range.unwrap_or_default());
         Vector::cast_from(nearest_integers::<N>(numbers, least, most))
+    } else {
+        rounded::<T, N>(numbers, form)
+    };
+}
+
+/// Integers of 32 bits, of which an f32 does not hold all.
+#[cube(launch_unchecked)]
+fn converted_integers<T: Float, N: Size>(
+    input: &[Vector<i32, N>],
+    output: &mut [Vector<T, N>],
+    vectors: u32,
+    #[comptime] form: CastForm,
+    #[define(T)] _to: ElemType,
+) {
+    let position = unit_position(form.contiguous);
+    if position >= vectors {
+        terminate!();
+    }
+    let number = input[position as usize];
+    output[position as usize] = if comptime!(form.range.is_some()) {
+        let (least, most) = comptime!(form.range.unwrap_or_default());
+        let (least, most) = (Vector::new(least), Vector::new(most));
+        let number = select_many(number.less_than(&least), least, number);
+        Vector::cast_from(select_many(number.greater_than(&most), most, number))
+    } else if comptime!(form.wide) {
+        Vector::cast_from(number)
+    } else {
+        let number = if comptime!(form.exact) { number } else { within_f32::<N>(number) };
+        // Both halves are exact in f32, so that only their sum is rounded, and not as the device rounds conversions.
+        let low = number & Vector::new(0xffffi32);
+        let high = Vector::<f32, N>::cast_from(number - low);
+        rounded::<T, N>(high + Vector::cast_from(low), form)
+    };
+}
+
+/// A number that an f32 holds, and that is rounded like this one to 11 binary digits or fewer: where a number has more than
+/// 24, the last 8 are replaced by one that says whether any of them is set.
+#[cube]
+fn within_f32<N: Size>(number: Vector<i32, N>) -> Vector<i32, N> {
+    let most = Vector::<i32, N>::new(1i32 << 24);
+    let low = number & Vector::new(0xffi32);
+    let zero = Vector::<i32, N>::new(0i32);
+    let sticky = select_many(low.equal(&zero), zero, Vector::new(0x100i32));
+    let short = (number - low) | sticky;
+    let above = select_many(number.greater_than(&most), short, number);
+    select_many(number.less_than(&(zero - most)), short, above)
+}
+
+/// Floats in another type.
+#[cube]
+fn rounded<T: Float, N: Size>(numbers: Vector<f32, N>, #[comptime] form: CastForm) -> Vector<T, N> {
+    if comptime!(form.wide) {
+        Vector::cast_from(numbers)
     } else if comptime!(form.bits) {
         let rounded = round::<f32, f32, N>(numbers, true);
         // The upper half of a NaN may have no bit that makes it one.
@@ -124,5 +198,5 @@ fn converted<S: Float, T: Float, N: Size>(
         narrow::<f32, T, N>(select_many(numbers.is_nan(), nan, rounded), Widening::EachBits)
     } else {
         round::<f32, T, N>(numbers, form.rounds)
-    };
+    }
 }

@@ -623,8 +623,7 @@ impl Tensor {
 
     /// The same numbers in another type, each rounded once; integer types clamp, and have 0 for NaN.
     ///
-    /// f32, f16, bf16 and integers of up to 16 bits are converted on the device, to each other and to i32. Conversions of
-    /// and to f64, and of i32, read the tensor and happen on the host.
+    /// They are converted on the device, but for those in f64: these are read, and converted on the host.
     #[doc(alias("astype", "cast", "type", "half", "float", "double"))]
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         if dtype == self.dtype {
@@ -634,7 +633,7 @@ impl Tensor {
         let work = format!("a conversion to {dtype}");
         #[cfg(feature = "kernels")]
         if let (Some((_, source)), Some(target)) = (self.memory(), self.device.target())
-            && windowpane_kernels::can_cast(self.dtype, dtype)
+            && windowpane_kernels::can_cast(self.dtype)
         {
             let handle = memory(&self.device, target, dtype, self.len())?;
             windowpane_kernels::cast(target, [self.dtype, dtype], source, &handle, self.len())

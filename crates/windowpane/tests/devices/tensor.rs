@@ -229,7 +229,17 @@ fn conversions_of_devices_are_the_hosts() {
         upper.clone().flat_map(beside).chain(upper).map(f32::from_bits).collect();
     let halves = bits.iter().map(|bits| half::f16::from_bits(*bits as u16));
     let upper_halves = bits.iter().map(|bits| half::bf16::from_bits(*bits as u16));
+    // Beside all that is rounded to 24, 11 or 8 digits, of both signs; and the ends.
+    let integers = (0..31).flat_map(|digits| {
+        let beside = [0, 1, 0x7f, 0x80, 0x81, 0xff, 0x100, 0x180, 0x7fff, 0x8000, 0x8001];
+        let power = 1i32 << digits;
+        let uppers =
+            [0, power >> 1, power >> 7, power >> 8, (power >> 8) * 3, power >> 11, power >> 12];
+        beside.into_iter().flat_map(move |low| uppers.map(|upper| power.wrapping_add(upper) + low))
+    });
+    let integers: Vec<i32> = integers.flat_map(|x| [x, x.wrapping_neg(), x ^ i32::MIN]).collect();
     let sources = [
+        Tensor::from_slice(&host, &integers, [integers.len()]),
         Tensor::from_slice(&host, &floats, [floats.len()]),
         Tensor::from_slice(&host, &halves.collect::<Vec<_>>(), [bits.len()]),
         Tensor::from_slice(&host, &upper_halves.collect::<Vec<_>>(), [bits.len()]),
