@@ -23,6 +23,9 @@ const LOAD_SPEED: f64 = 1.62;
 const UNALIGNED: f64 = 1.8;
 const CYCLES_PER_EMPTY_CHUNK: f64 = 0.55;
 
+/// How much longer lines of memory take that the taps of a step have in common.
+const REPEATED: f64 = 1.2;
+
 /// The most bytes per cycle that a multiprocessor loads from the cache.
 const MOST_LOADED_BYTES_PER_CYCLE: f64 = 72.0;
 
@@ -85,7 +88,7 @@ fn loading(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize, rate:
     let rows = product.rows_bytes(walk, tile) as f64 / taps as f64;
     let columns = product.columns_bytes(tile) as f64;
     if product.pass == Pass::Weight || product.planar().is_some() {
-        return parts * (rows + columns) / rate;
+        return parts * (rows + columns + REPEATED * repeated(product, walk, tile)) / rate;
     }
     let (sizes, steps) = product.image();
     let pixel = steps[sizes.len() - 2] * product.size;
@@ -111,6 +114,17 @@ fn loading(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize, rate:
     let pixel = unaligned(pixel, if product.rows_mn_major() { slice } else { half });
     let loading = parts * (rows * pixel + columns * flat) / rate;
     loading + parts * CYCLES_PER_EMPTY_CHUNK * chunks
+}
+
+/// The bytes of a weight gradient's step that are the pixels of a third tap and of further ones. Two taps of a step are
+/// loaded as fast as slices of one tap are; more are slower, as they are mostly the same lines of memory.
+fn repeated(product: &Product, walk: &Im2colWalk, tile: &Tile) -> f64 {
+    let along = &walk.gather.axes[AXES - 1];
+    let panel = product.slice();
+    let taps = (tile.block_n as usize / panel).min(along.taps);
+    let repeats = product.pass == Pass::Weight && product.inner() == panel && along.step == 1;
+    let again = if repeats { taps.saturating_sub(2) } else { 0 };
+    (again * panel * product.terms_per_step() * product.size) as f64
 }
 
 /// The additional cycles of a multiprocessor's lines that the copy engine loads slowly: those of repacked pixels, and in a
