@@ -65,26 +65,10 @@ fn convert(
         rounds: to == DType::BF16 && !device.rounds_bf16,
         range: to.integers(),
         contiguous,
-        wide: to == DType::F64,
-        exact: to == DType::F32,
+        from_i32: from == DType::I32,
+        to_f32: to == DType::F32,
+        to_f64: to == DType::F64,
     };
-    if from == DType::I32 {
-        // SAFETY: as below.
-        unsafe {
-            converted_integers::launch_unchecked(
-                client,
-                cubes,
-                units,
-                lanes,
-                BufferArg::from_raw_parts(input.clone(), vectors),
-                BufferArg::from_raw_parts(output.clone(), vectors),
-                vectors as u32,
-                form,
-                elem(to),
-            );
-        }
-        return;
-    }
     // SAFETY: both buffers hold `vectors`, and the kernel touches none beyond.
     unsafe {
         converted::launch_unchecked(
@@ -113,9 +97,9 @@ struct CastForm {
     /// The least and the largest number, if the result is an integer.
     range: Option<(i32, i32)>,
     contiguous: bool,
-    /// Whether the result is an f64, or an f32.
-    wide: bool,
-    exact: bool,
+    from_i32: bool,
+    to_f32: bool,
+    to_f64: bool,
 }
 
 /// `S` and `T` may be integers, which are only converted.
@@ -132,43 +116,31 @@ fn converted<S: Float, T: Float, N: Size>(
     if position >= vectors {
         terminate!();
     }
-    let numbers = widen::<S, f32, N>(input[position as usize], form.widening);
-    output[position as usize] = if comptime!(form.range.is_some()) {
-        let (least, most) = comptime!(form.range.unwrap_or_default());
-        Vector::cast_from(nearest_integers::<N>(numbers, least, most))
+    let elements = input[position as usize];
+    output[position as usize] = if comptime!(form.from_i32) {
+        of_i32::<T, N>(Vector::cast_from(elements), form)
     } else {
-        rounded::<T, N>(numbers, form)
+        of_f32::<T, N>(widen::<S, f32, N>(elements, form.widening), form)
     };
 }
 
-/// Integers of 32 bits, of which an f32 does not hold all.
-#[cube(launch_unchecked)]
-fn converted_integers<T: Float, N: Size>(
-    input: &[Vector<i32, N>],
-    output: &mut [Vector<T, N>],
-    vectors: u32,
-    #[comptime] form: CastForm,
-    #[define(T)] _to: ElemType,
-) {
-    let position = unit_position(form.contiguous);
-    if position >= vectors {
-        terminate!();
-    }
-    let number = input[position as usize];
-    output[position as usize] = if comptime!(form.range.is_some()) {
+/// Integers of 32 bits, of which an f32 does not hold all, in another type.
+#[cube]
+fn of_i32<T: Float, N: Size>(number: Vector<i32, N>, #[comptime] form: CastForm) -> Vector<T, N> {
+    if comptime!(form.range.is_some()) {
         let (least, most) = comptime!(form.range.unwrap_or_default());
         let (least, most) = (Vector::new(least), Vector::new(most));
         let number = select_many(number.less_than(&least), least, number);
         Vector::cast_from(select_many(number.greater_than(&most), most, number))
-    } else if comptime!(form.wide) {
+    } else if comptime!(form.to_f64) {
         Vector::cast_from(number)
     } else {
-        let number = if comptime!(form.exact) { number } else { within_f32::<N>(number) };
+        let number = if comptime!(form.to_f32) { number } else { within_f32::<N>(number) };
         // Both halves are exact in f32, so that only their sum is rounded, and not as the device rounds conversions.
         let low = number & Vector::new(0xffffi32);
         let high = Vector::<f32, N>::cast_from(number - low);
-        rounded::<T, N>(high + Vector::cast_from(low), form)
-    };
+        of_f32::<T, N>(high + Vector::cast_from(low), form)
+    }
 }
 
 /// A number that an f32 holds, and that is rounded like this one to 11 binary digits or fewer: where a number has more than
@@ -184,10 +156,13 @@ fn within_f32<N: Size>(number: Vector<i32, N>) -> Vector<i32, N> {
     select_many(number.less_than(&(zero - most)), short, above)
 }
 
-/// Floats in another type.
+/// Numbers in another type.
 #[cube]
-fn rounded<T: Float, N: Size>(numbers: Vector<f32, N>, #[comptime] form: CastForm) -> Vector<T, N> {
-    if comptime!(form.wide) {
+fn of_f32<T: Float, N: Size>(numbers: Vector<f32, N>, #[comptime] form: CastForm) -> Vector<T, N> {
+    if comptime!(form.range.is_some()) {
+        let (least, most) = comptime!(form.range.unwrap_or_default());
+        Vector::cast_from(nearest_integers::<N>(numbers, least, most))
+    } else if comptime!(form.to_f64) {
         Vector::cast_from(numbers)
     } else if comptime!(form.bits) {
         let rounded = round::<f32, f32, N>(numbers, true);

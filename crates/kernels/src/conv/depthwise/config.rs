@@ -76,15 +76,16 @@ impl Config {
 
     /// The walks that are tried for lines of `width` results, of which there are `height`, with at most `most` lanes.
     fn walks([width, height]: [u32; 2], layout: Layout, most: u32) -> impl Iterator<Item = Self> {
-        let (lanes, least, longest) = match layout {
-            Layout::ChannelsLast => (WALKING_LANES.map(|lanes| lanes.min(most)), 2, LONGEST),
+        let (most, least, longest) = match layout {
+            Layout::ChannelsLast => (most, 2, LONGEST),
             // One channel; neighbouring rows are the lanes.
-            Layout::ChannelsFirst => ([1; 2], 1, LONGEST_ACROSS),
+            Layout::ChannelsFirst => (1, 1, LONGEST_ACROSS),
         };
-        let kinds = if lanes[0] == lanes[1] { 1 } else { 2 };
+        let mut lanes = WALKING_LANES.map(|lanes| lanes.min(most)).to_vec();
+        lanes.dedup();
         let rows = MOST_WALKING_ROWS.min(width);
         let sizes = (least.min(rows)..=rows)
-            .flat_map(move |rows| lanes.into_iter().take(kinds).map(move |lanes| (rows, lanes)));
+            .flat_map(move |rows| lanes.clone().into_iter().map(move |lanes| (rows, lanes)));
         sizes.flat_map(move |(rows, lanes)| {
             // Those that make the pieces of a plane as even as they can be.
             let lengths = (1..=longest.min(height))

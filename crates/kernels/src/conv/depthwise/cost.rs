@@ -28,7 +28,7 @@ const EXPOSED: f64 = 0.62;
 const WALK_PRODUCT: f64 = 0.92;
 
 /// What walks cost in a layout.
-struct Walks {
+struct WalkCosts {
     /// The instructions of a vector that is loaded, and of a pixel in it.
     load: f64,
     pixel: f64,
@@ -42,12 +42,12 @@ struct Walks {
 
 /// The numbers were fitted to 456 times of 93 layers, but `OVERLAPPING`, `MOST_NEEDED` and `LACKING` were chosen for a low
 /// regret on 53 layers whose walks were timed.
-const CHANNELS_LAST: Walks =
-    Walks { load: 7.4, pixel: 0.0, latency: 142.0, alone: 2.0, exposed: 0.85 };
+const CHANNELS_LAST: WalkCosts =
+    WalkCosts { load: 7.4, pixel: 0.0, latency: 142.0, alone: 2.0, exposed: 0.85 };
 
 /// The numbers were fitted to 310 times of 31 layers.
-const CHANNELS_FIRST: Walks =
-    Walks { load: 9.6, pixel: 6.2, latency: 53.0, alone: 0.82, exposed: 0.41 };
+const CHANNELS_FIRST: WalkCosts =
+    WalkCosts { load: 9.6, pixel: 6.2, latency: 53.0, alone: 0.82, exposed: 0.41 };
 
 /// The cycles of each sector of memory that a warp stores to at once with channels first, and the bytes of a sector.
 const CYCLES_PER_SECTOR: f64 = 1.5;
@@ -80,7 +80,7 @@ fn seconds_of_walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Optio
     let Task { conv, request, device } = task;
     let epilogue = Epilogue::NONE.form(request.dtype);
     let across = conv.layout() == Layout::ChannelsFirst;
-    let walks = if across { CHANNELS_FIRST } else { CHANNELS_LAST };
+    let costs = if across { CHANNELS_FIRST } else { CHANNELS_LAST };
     let mut cycles = 0.0;
     for gather in gathers.iter().filter(|gather| gather.terms(conv) > 0) {
         let form = rolling::Form::new(task, config, gather, epilogue)?;
@@ -91,7 +91,7 @@ fn seconds_of_walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Optio
         let products = f64::from(form.products() * config.lanes) / f64::from(form.step);
         let pixels = form.pixels;
         let loads =
-            walks.load * f64::from(pixels.count()) + walks.pixel * f64::from(pixels.pixels());
+            costs.load * f64::from(pixels.count()) + costs.pixel * f64::from(pixels.pixels());
         let instructions = WALK_PRODUCT * products + loads;
         let needed = form.registers(config.lanes, request.dtype);
         let lacking = 1.0 + LACKING * (needed - MOST_NEEDED).max(0.0);
@@ -103,15 +103,15 @@ fn seconds_of_walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Optio
         let storing = if across { storing(&form, gather, request.dtype) } else { 0.0 };
         let line = Line {
             cycles: (instructions * cycles_each).max(storing) * lacking * overlapping,
-            latency: walks.latency / f64::from(form.ahead),
-            alone: walks.alone,
+            latency: costs.latency / f64::from(form.ahead),
+            alone: costs.alone,
         };
         cycles += lines * line.of_all(cubes, resident);
     }
     let copy = device.copy_seconds(cost::bytes(conv, request));
     // With channels last, the filters are packed first.
     let launches = device.launch_seconds(gathers.len() + usize::from(!across));
-    Some(cycles / device.clock() + walks.exposed * copy + launches)
+    Some(cycles / device.clock() + costs.exposed * copy + launches)
 }
 
 /// The cycles in which a cube stores a line of its results to the cache, a sector after the other: each store of a warp has

@@ -156,7 +156,12 @@ fn store<S: Float, A: Float, N: Size, C: Size>(
                     let along = r * rows * gather.width.out_step;
                     let at = (first + l * gather.height.out_step + along) / lanes;
                     let sum = sums.index(comptime!((l * form.along.rows + r) as usize)).read();
-                    let sum = with_bias::<S, A, N, C>(bias, sum, vector, form);
+                    let sum = with_bias::<S, A, N, C>(
+                        bias,
+                        sum,
+                        vector,
+                        comptime!(form.across.is_some()),
+                    );
                     out[at as usize] = finish_with::<S, A, N>(epilogue, sum, at, form.epilogue);
                 }
             }
@@ -164,20 +169,20 @@ fn store<S: Float, A: Float, N: Size, C: Size>(
     }
 }
 
-/// Adds the bias to a sum: one element per lane, or one for all lanes.
+/// Adds the bias to a sum: one element per lane, or one for all lanes if these are `across` a line.
 #[cube]
-fn with_bias<S: Float, A: Float, N: Size, C: Size>(
+pub(super) fn with_bias<S: Float, A: Float, N: Size, C: Size>(
     bias: &ComptimeOption<Box<[Vector<S, C>]>>,
     sum: Vector<A, N>,
     vector: u32,
-    #[comptime] form: Form,
+    #[comptime] across: bool,
 ) -> Vector<A, N> {
     let mut sum = sum;
     #[comptime]
     match bias {
         ComptimeOption::Some(bias) => {
             let bias = bias[vector as usize];
-            if comptime!(form.across.is_some()) {
+            if comptime!(across) {
                 sum += Vector::new(A::cast_from(bias.extract(0usize)));
             } else {
                 sum += Vector::cast_from(bias);

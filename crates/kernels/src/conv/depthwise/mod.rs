@@ -22,10 +22,10 @@
 //! A line is loaded as whole vectors, which are either inside or outside, and each tap combines lanes of two vectors.
 //! Rows are then vectors of rows, and a weight is the same for all lanes.
 //!
-//! With few taps, a GPU's unit walks down lines instead and reads each line of pixels once (`rolling`). With more taps, it holds the pixels of a line in registers, and a weight only until its products are added. It has
-//! several lines, and most of its pixels are used for each of them. A processor's unit has one line, but a longer one.
-//! It holds the weights of a line of taps, and a pixel only until its products are added, because it has fewer
-//! registers and cheaper loads.
+//! With few taps, a GPU's unit walks down lines instead and reads each line of pixels once (`rolling`). With more taps, it
+//! holds the pixels of a line in registers, and a weight only until its products are added. It has several lines, and most
+//! of its pixels are used for each of them. A processor's unit has one line, but a longer one. It holds the weights of a
+//! line of taps, and a pixel only until its products are added, because it has fewer registers and cheaper loads.
 
 use windowpane_geometry::{Convolution, Layout, Tile};
 

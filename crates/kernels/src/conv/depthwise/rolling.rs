@@ -23,6 +23,7 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, DType, Layout};
 
 use super::config::Config;
+use super::kernel::with_bias;
 use super::walk::{MOST_AHEAD, Origin, Pixels, divisor, first_row, load_pixels, run, widened};
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
@@ -497,18 +498,8 @@ fn store<S: Float, A: Float, N: Size, O: Size>(
                 vector.insert(comptime!(r as usize), sum.extract(0usize));
             }
         }
-        #[comptime]
-        match bias {
-            ComptimeOption::Some(bias) => {
-                let bias = bias[column.vector as usize];
-                if comptime!(form.pixels.across) {
-                    vector += Vector::new(A::cast_from(bias.extract(0usize)));
-                } else {
-                    vector += Vector::cast_from(bias);
-                }
-            }
-            ComptimeOption::None => {}
-        }
+        let vector =
+            with_bias::<S, A, O, N>(bias, vector, column.vector, comptime!(form.pixels.across));
         let at = first + v * (rows * gather.width.out_step / lanes);
         out[at as usize] = finish_with::<S, A, O>(epilogue, vector, at, form.epilogue);
     }
