@@ -7,7 +7,7 @@ use windowpane_geometry::{Convolution, LIMIT, Precision, Tile, TileOverrides};
 use super::cost;
 use super::im2col::Im2colWalk;
 use super::kernel::staged_bytes;
-use super::product::Product;
+use super::product::{Product, Resident};
 use super::tile::{ROWS, WARPGROUP, units, warps};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::{MOST_BLOCK, check_block, check_number, check_sums, check_units};
@@ -189,10 +189,10 @@ fn fitted(
     }
     // With several parts a stage takes proportionally longer to multiply, so that fewer stages are enough.
     let least = if product.parts > 1 { 2 } else { 3 };
-    // Cubes that share a multiprocessor must also fit without resident columns: others were slower.
+    // Cubes that share a multiprocessor must also fit without resident operands: others were slower.
     let fits = |walk: Im2colWalk| {
-        product.resident(&walk, &tile) <= 1
-            || shared_bytes(product, &tile, &walk, [least; 2], false) <= room
+        product.resident(&walk, &tile).steps() <= 1
+            || shared_bytes(product, &tile, &walk, least, Resident::default(), false) <= room
     };
     let fits = stages >= least && product.walks(&tile).all(fits);
     (fits && check_tile(&tile, product, device).is_ok()).then_some(tile)
@@ -236,25 +236,26 @@ fn pipeline_bytes(
     stages: u32,
     split: bool,
 ) -> usize {
-    let resident = product.resident(walk, tile);
-    let columns = if resident > 0 { resident } else { stages };
-    shared_bytes(product, tile, walk, [stages, columns], split)
+    shared_bytes(product, tile, walk, stages, product.resident(walk, tile), split)
 }
 
-/// The same for these numbers of stages of rows and of columns.
+/// The same for these resident operands.
 fn shared_bytes(
     product: &Product,
     tile: &Tile,
     walk: &Im2colWalk,
-    [stages, columns]: [u32; 2],
+    stages: u32,
+    resident: Resident,
     split: bool,
 ) -> usize {
-    let row_stages = if walk.reach > 0 { walk.row_stages(stages) } else { stages } as usize;
-    let columns = columns as usize * product.columns_bytes(tile);
+    let row_stages = if walk.reach > 0 { walk.row_stages(stages) } else { stages };
+    let or = |steps: u32, stages: u32| if steps > 0 { steps } else { stages } as usize;
+    let rows = or(resident.rows, row_stages) * product.rows_bytes(walk, tile);
+    let columns = or(resident.columns, stages) * product.columns_bytes(tile);
     // For a weight gradient it is always assumed that sums are split.
     let stored = if split || product.pass == Pass::Weight { 4 } else { product.stored() };
     let staged = warps(tile) * staged_bytes(tile, stored, product.resident(walk, tile));
-    product.parts * (row_stages * product.rows_bytes(walk, tile) + columns) + staged as usize
+    product.parts * (rows + columns) + staged as usize
 }
 
 /// The largest number of parts that is worth trying.
@@ -268,11 +269,11 @@ pub(super) fn most_parts(product: &Product, tile: &Tile, device: &Capabilities) 
     if product.pass == Pass::Weight {
         return split_k::most(&product.conv, product.pass);
     }
-    // Results that may have to be recomputed are recomputed before the parts are added; resident columns are those of
-    // whole sums.
+    // Results that may have to be recomputed are recomputed before the parts are added; what is resident belongs to whole
+    // sums.
     let room = device.shared_bytes.saturating_sub(RESERVED);
     let can = !product.is_checked()
-        && !product.walks(tile).any(|walk| product.resident(&walk, tile) > 0)
+        && !product.walks(tile).any(|walk| product.resident(&walk, tile).steps() > 0)
         && tile.stages <= most_stages(tile, product, room, true);
     let counted = LIMIT / product.results().max(1);
     if can { counted.min(longest(product, tile)).max(1) } else { 1 }

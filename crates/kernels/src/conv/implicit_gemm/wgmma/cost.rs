@@ -56,7 +56,7 @@ pub(super) fn seconds(product: &Product, task: Task<'_>, tile: &Tile, splits: us
         multiplying += slow_lines(product, &walk, tile, splits, device);
     }
     let (repacking, repacks) = repacking(product, task);
-    let [image, flat] = cost::read(conv, request.pass);
+    let [image, flat] = product.image_first(cost::read(conv, request.pass));
     let image = if product.repacks_image() { product.image_elements() } else { image };
     let flat = if product.packed { product.flat_elements() } else { flat };
     let stored = if splits > 1 { 0 } else { product.results() * request.dtype.size() };
@@ -70,7 +70,7 @@ pub(super) fn seconds(product: &Product, task: Task<'_>, tile: &Tile, splits: us
 fn repacking(product: &Product, task: Task<'_>) -> (f64, usize) {
     let Task { conv, request, device } = task;
     let (mut seconds, mut launches) = (0.0, 0);
-    let [source, _] = operands(conv, request.pass);
+    let [source, _] = product.image_first(operands(conv, request.pass));
     let image = source * request.dtype.size() + product.image_elements() * product.size;
     let flat = 2 * product.flat_elements() * product.size;
     let image = product.repacks_image().then_some(image);
@@ -82,7 +82,7 @@ fn repacking(product: &Product, task: Task<'_>) -> (f64, usize) {
 }
 
 /// The cycles in which the copy engine loads a step's rows and columns with `rate` bytes per cycle, where rows are loaded
-/// once for `taps` taps. Resident columns are counted as well: without them, the time of small tiles is estimated too low.
+/// once for `taps` taps. What is resident is counted as well: without it, the time of small tiles is estimated too low.
 fn loading(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize, rate: f64) -> f64 {
     let parts = product.parts as f64;
     let rows = product.rows_bytes(walk, tile) as f64 / taps as f64;
@@ -111,7 +111,10 @@ fn loading(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize, rate:
     let flat = product.flat.dimensions[2] * product.size;
     // Panels of contiguous columns were slower at half lines.
     let flat = unaligned(flat, if product.flat.mn_major { slice } else { half });
-    let pixel = unaligned(pixel, if product.rows_mn_major() { slice } else { half });
+    let pixel = match product.resident(walk, tile).rows {
+        0 => unaligned(pixel, if product.rows_mn_major() { slice } else { half }),
+        _ => 1.0,
+    };
     let loading = parts * (rows * pixel + columns * flat) / rate;
     loading + parts * CYCLES_PER_EMPTY_CHUNK * chunks
 }

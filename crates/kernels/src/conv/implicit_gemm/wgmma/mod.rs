@@ -27,7 +27,7 @@
 //!   Where a tile is so narrow that its products finish before the next rows are loaded, a run of
 //!   pixels is loaded once for all taps along the width, and each tap reads it at a different offset
 //!   (`Im2colWalk`). Where one tile has all columns and there is room for those of all its steps, they are *resident*:
-//!   a cube loads them only once, for all its tiles.
+//!   a cube loads them only once, for all its tiles. So are the rows that the products of all samples have in common.
 //! * The *warpgroups* wait until a stage is `full` and multiply it (`wgmma`), with their accumulators in
 //!   registers. The products are asynchronous. A stage is released when the first products of the next
 //!   stage are done, while the others are still running, so that the matrix units are never idle between
@@ -63,8 +63,8 @@
 //! Some operands are repacked first (`repack`). Pixels with few channels, which the engine cannot read or which would
 //! fill only a fraction of a line, become lines that hold all that a window reads of a row. Pixels of an output
 //! gradient that are no whole chunks are padded, and so are rows of filters that are no whole lines of memory, where the
-//! estimate says that loading whole lines saves more than the copy takes. Filters whose terms are not contiguous are transposed. A strict `f32`
-//! is split into two `tf32`, and three products of these make up the whole product. For the weight gradient it is
+//! estimate says that loading whole lines saves more than the copy takes. Filters whose terms are not contiguous are
+//! transposed. A strict `f32` is split into two `tf32`, and three products of these make up the whole product. For the weight gradient it is
 //! split into three `bf16`, with six products, since matrix units accept operands that are not contiguous along the
 //! terms only in 16 bits. The zeros and the neighbours' values that are multiplied in addition do not change finite
 //! results, but may turn infinite ones into NaN. Therefore, where the image was repacked, the warps flag results that
@@ -80,6 +80,7 @@ use crate::conv::common::gather::Gather;
 use crate::conv::common::kernel::Kernel;
 use crate::conv::problem::{Pass, Request, Task, results};
 use crate::cube::convert::elem;
+use crate::device::Target;
 use crate::error::PlanError;
 
 pub(in crate::conv) mod config;
@@ -149,14 +150,12 @@ impl Kernel for Config {
         let Task { conv, request, device } = task;
         let Request { pass, dtype, .. } = request;
         let (tile, out) = (&self.as_tile(), arguments.out);
+        let target = Target { client, device };
         let product = self.product(conv, request).ok_or(PlanError::Foreign)?;
-        let [image, flat] = match (arguments.operands, product.pointwise) {
-            ([one, other], Some(pointwise)) if pointwise.swaps => [other, one],
-            (own, _) => own,
-        };
+        let [image, flat] = product.image_first(arguments.operands);
         let repacked_image =
             product.repacks_image().then(|| repack::image(client, &product, dtype, image));
-        let repacked_flat = product.packed.then(|| repack::flat(client, &product, dtype, flat));
+        let repacked_flat = product.packed.then(|| repack::flat(target, &product, dtype, flat));
         let (read_image, read_flat) =
             (repacked_image.as_ref().unwrap_or(image), repacked_flat.as_ref().unwrap_or(flat));
         let factor = match dtype {

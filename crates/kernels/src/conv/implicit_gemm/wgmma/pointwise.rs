@@ -15,10 +15,13 @@ use windowpane_geometry::{
     AXES, Convolution, DType, Extents, Filter, FilterLayout, Layout, Precision, Shape, Window,
 };
 
-use super::tile::CHUNK_BYTES;
+use super::tile::{CHUNK_BYTES, LINE};
 use crate::conv::common::gather::{Gather, Sweep};
 use crate::conv::implicit_gemm::rules::windows_are_pixels;
 use crate::conv::problem::{Pass, Request};
+
+/// The bytes that memory is read in.
+const SECTOR: usize = 32;
 
 /// The fewest pixels of a plane. With fewer, most of a tile would be empty.
 const LEAST_PIXELS: usize = 64;
@@ -37,6 +40,8 @@ pub(super) struct Pointwise {
     pub(super) rows: usize,
     pub(super) terms: usize,
     pub(super) columns: usize,
+    /// The elements from one line of the matrix with the rows to the next.
+    pub(super) pitch: usize,
 }
 
 impl Pointwise {
@@ -58,6 +63,7 @@ impl Pointwise {
         };
         let is_weight = pass == Pass::Weight;
         let rows_mn_major = !is_weight && last != (pass == Pass::Data);
+        let pitch = if rows_mn_major { rows } else { terms };
         let can = conv.layout() == Layout::ChannelsFirst
             && matches!(dtype, DType::F16 | DType::BF16)
             && precision == Precision::Strict
@@ -65,7 +71,7 @@ impl Pointwise {
             && windows_are_pixels(conv)
             && pixels >= LEAST_PIXELS
             && whole(pixels)
-            && whole(if rows_mn_major { rows } else { terms })
+            && whole(pitch)
             // Biases are read in pairs.
             && rows.is_multiple_of(2);
         can.then_some(Self {
@@ -76,7 +82,21 @@ impl Pointwise {
             rows,
             terms,
             columns,
+            pitch,
         })
+    }
+
+    /// The same with the lines of the filters padded to whole lines of memory. None if they begin at whole sectors of
+    /// memory: then padding took as long as it saved (480 → 80 channels), where they do not, it saved a tenth to a third.
+    pub(super) fn padded(self, size: usize) -> Option<Self> {
+        let bytes = self.pitch * size;
+        let can = !self.sums_samples && !bytes.is_multiple_of(SECTOR);
+        can.then(|| Self { pitch: bytes.next_multiple_of(LINE as usize) / size, ..self })
+    }
+
+    /// The lines of the matrix with the rows.
+    pub(super) fn lines(&self) -> usize {
+        if self.rows_mn_major { self.terms } else { self.rows }
     }
 
     /// The convolution that the kernel sees, for one sample.

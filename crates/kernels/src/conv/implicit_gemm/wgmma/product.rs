@@ -57,7 +57,7 @@ impl Product {
             _ => return None,
         };
         if conv.layout() == Layout::ChannelsFirst {
-            return Self::pointwise(conv, request).filter(|_| !aligned);
+            return Self::pointwise(conv, request, aligned);
         }
         let chunked = |elements: usize| (elements * size).is_multiple_of(CHUNK_BYTES);
         // Only a forward pass splits repacked factors as well.
@@ -128,13 +128,15 @@ impl Product {
     }
 
     /// The products of channels-first matrices.
-    fn pointwise(conv: &Convolution, request: Request) -> Option<Self> {
-        let pointwise = Pointwise::new(conv, request)?;
+    fn pointwise(conv: &Convolution, request: Request, aligned: bool) -> Option<Self> {
+        let size = request.dtype.size();
+        let own = Pointwise::new(conv, request)?;
+        let pointwise = if aligned { own.padded(size)? } else { own };
         let mn_major = !pointwise.sums_samples;
         Some(Self {
             conv: pointwise.convolution()?,
             pass: Pass::Forward,
-            size: request.dtype.size(),
+            size,
             parts: 1,
             merged: 1,
             repacked: None,
@@ -147,8 +149,14 @@ impl Product {
                 term_group: 0,
             },
             packed: false,
-            pads_filters: false,
+            pads_filters: aligned,
         })
+    }
+
+    /// What belongs to the image, then what belongs to the flat operand, from the order of the pass's operands.
+    pub(super) fn image_first<T>(&self, [one, other]: [T; 2]) -> [T; 2] {
+        let swaps = self.pointwise.is_some_and(|pointwise| pointwise.swaps);
+        if swaps { [other, one] } else { [one, other] }
     }
 
     /// The number of products that are computed side by side: groups, or samples.
@@ -298,9 +306,9 @@ impl Product {
         self.parts > 1 || (self.repacked.is_some() && self.pass == Pass::Forward)
     }
 
-    /// Whether the image is repacked.
+    /// Whether the image is repacked. In products of channels-first matrices, it is the filters.
     pub(super) fn repacks_image(&self) -> bool {
-        self.parts > 1 || self.repacked.is_some()
+        self.parts > 1 || self.repacked.is_some() || (self.pointwise.is_some() && self.pads_filters)
     }
 
     /// The lines that the image's pixels become, if they do.
@@ -319,11 +327,11 @@ impl Product {
         let samples = self.pointwise.filter(|pointwise| pointwise.sums_samples);
         let batch = samples.map_or(shape.batch() * self.parts, |pointwise| pointwise.samples);
         let (space, channels, row, step) = match self.repacked {
-            None if self.rows_mn_major() => {
-                let terms = shape.channels();
-                ([height, terms], width, terms * width, width)
+            None => {
+                let pitch = self.pointwise.map_or(shape.channels(), |pointwise| pointwise.pitch);
+                let lines = if self.rows_mn_major() { shape.channels() } else { width };
+                ([height, lines], pitch, lines * pitch, pitch)
             }
-            None => ([height, width], shape.channels(), width * shape.channels(), shape.channels()),
             Some(RepackedImage { planar: Some(planar), pixel, .. }) => {
                 // A run of pixels may start at any pixel: at the `h`-th pixel of the `w`-th line of pixels.
                 let line = PLANE_LINE * pixel;
@@ -432,19 +440,27 @@ impl Product {
         self.steps_of(taps).div_ceil(splits).next_multiple_of(shared)
     }
 
-    /// The number of steps of a tile if all tiles of a cube have the same columns, which are then loaded only once;
-    /// otherwise 0. Several steps are worth their memory only where cubes compute several tiles.
-    pub(super) fn resident(&self, walk: &Im2colWalk, tile: &Tile) -> u32 {
+    /// What all tiles of a cube have in common: the columns, or the rows that each sample's product has. Several steps are
+    /// worth their memory only where cubes compute several tiles.
+    pub(super) fn resident(&self, walk: &Im2colWalk, tile: &Tile) -> Resident {
         let steps = self.steps(walk);
         let [tiles_m, tiles_n] = self.tiles(walk, tile);
-        let bytes = steps * self.columns_bytes(tile);
-        let same = self.pass != Pass::Weight
-            && self.parts == 1
-            && self.groups() == 1
+        let can = self.pass != Pass::Weight && self.parts == 1;
+        let same_columns = self.groups() == 1
             && tiles_n == 1
             && (walk.phases.is_none() || self.conv.filter().taps() == 1);
-        let worth = steps == 1 || (tiles_m >= MANY_TILES && bytes <= MOST_RESIDENT);
-        if same && worth { steps as u32 } else { 0 }
+        let same_rows = self.pointwise.is_some_and(|it| !it.sums_samples) && tiles_m == 1;
+        let worth = |tiles: usize, step: usize| {
+            steps == 1 || (tiles >= MANY_TILES && steps * step <= MOST_RESIDENT)
+        };
+        let steps = steps as u32;
+        if can && same_columns && worth(tiles_m, self.columns_bytes(tile)) {
+            Resident { columns: steps, ..Resident::default() }
+        } else if can && same_rows && worth(tiles_n * self.groups(), self.rows_bytes(walk, tile)) {
+            Resident { rows: steps, ..Resident::default() }
+        } else {
+            Resident::default()
+        }
     }
 
     /// Whether the columns are loaded in panels one line wide: they are those of the flat operand, which is MN-major.
@@ -482,8 +498,21 @@ fn merged(conv: &Convolution, size: usize) -> usize {
     (1..=most).filter(can).min_by_key(cost).unwrap_or(1)
 }
 
-/// The fewest tiles for which columns of several steps are resident, and the most bytes that these may have: two tiles
-/// for each multiprocessor of a large device, and what leaves room for a ring of rows.
+/// The steps of a tile whose rows, or whose columns, a cube loads only once, for all its tiles; otherwise 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Resident {
+    pub(super) rows: u32,
+    pub(super) columns: u32,
+}
+
+impl Resident {
+    pub(super) fn steps(self) -> u32 {
+        self.rows.max(self.columns)
+    }
+}
+
+/// The fewest tiles for which rows or columns of several steps are resident, and the most bytes that these may have: two
+/// tiles for each multiprocessor of a large device, and what leaves room for a ring of the other operand.
 const MANY_TILES: usize = 264;
 const MOST_RESIDENT: usize = 96 << 10;
 
@@ -590,5 +619,51 @@ impl Flat {
             true => [1, lines, line as usize],
             false => [lines, 1, line as usize],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windowpane_geometry::{Extents, Filter, Shape, Window};
+
+    use super::*;
+
+    /// 1×1, channels first: 32 images of 64 × 64 pixels.
+    fn pointwise(channels: usize, filters: usize, aligned: bool) -> Option<Product> {
+        let shape = Shape::new(32, channels, Extents::from([64, 64])).unwrap();
+        let filter = Filter::new(filters, channels, Extents::from([1, 1])).unwrap();
+        let layouts = (Layout::ChannelsFirst, FilterLayout::Fchw);
+        let window = Window::new([1, 1]);
+        let conv = Convolution::new(shape, filter, &window, 1, layouts.0, layouts.1).unwrap();
+        let request =
+            Request { pass: Pass::Forward, dtype: DType::F16, precision: Precision::Strict };
+        Product::new(&conv, request, aligned)
+    }
+
+    /// Rows stay in shared memory if one tile has them all, and there is room.
+    #[test]
+    fn rows_of_one_tile_are_resident() {
+        let resident = |channels, filters, block_m| {
+            let product = pointwise(channels, filters, false).unwrap();
+            let [block_n, block_k] = [128, product.terms_per_step() as u32];
+            let (ratio_m, ratio_n, elems_per_thread, stages) = (1, 1, 8, 3);
+            let tile =
+                Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages };
+            let walk = product.walks(&tile).next().unwrap();
+            product.resident(&walk, &tile)
+        };
+        let rows = |rows| Resident { rows, columns: 0 };
+        assert_eq!(resident(40, 48, 64), rows(1));
+        assert_eq!(resident(144, 48, 64), rows(3));
+        assert_eq!([resident(40, 72, 64), resident(40, 72, 128)], [rows(0), rows(1)]);
+        assert_eq!([resident(1024, 64, 64), resident(704, 64, 64)], [rows(0), rows(11)]);
+    }
+
+    /// Filters are padded to whole lines of memory if they begin within sectors of 32 bytes.
+    #[test]
+    fn lines_within_sectors_are_padded() {
+        let padded = |channels: usize| Some(pointwise(channels, 64, true)?.image());
+        assert_eq!(padded(136), Some((vec![1, 1, 64, 192], vec![64 * 192, 64 * 192, 192, 1])));
+        assert_eq!([padded(128), padded(48), padded(480)], [const { None }; 3]);
     }
 }

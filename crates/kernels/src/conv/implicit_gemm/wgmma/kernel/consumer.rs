@@ -8,7 +8,7 @@ use super::accumulators::{Accumulators, multiply, multiply_all, started, values,
 use super::args::Args;
 use super::epilogue::Results;
 use super::form::Form;
-use super::pipeline::{Pipeline, PipelineState, columns_place, following};
+use super::pipeline::{Pipeline, PipelineState, following, place};
 use super::scheduler::{Work, first_stride, is_warp_leader, next_stride, work};
 use crate::conv::common::gather::reach;
 
@@ -77,19 +77,22 @@ fn sums<E: Float>(
     let width = &work.phase.gather.width;
     // Where the first of the taps that share a run reads it.
     let begin = if comptime!(form.phased) { reach(width) } else { args.width_first };
+    // Resident rows are all rows, of which a share of a tile has some.
+    let before = if comptime!(form.resident.rows > 0) { work.row } else { 0u32.runtime() };
+    let first_row = first_row + before;
     for step in work.first..work.end {
         // Steps count slices before taps, but where taps share a run. There no step has fewer products.
         let is_last_slice = args.slices.modulo(step) == args.last_slice;
         pipeline.wait_full(*state);
-        let (place, first) = if comptime!(form.shares()) {
+        let (at, first) = if comptime!(form.shares()) {
             // At each further tap the same rows are offset by some pixels.
             let shift = tap as i32 * width.tap_step + begin;
             (*run, first_row + shift as u32)
         } else {
-            (state.stage, first_row)
+            (place(step, *state, form.resident.rows), first_row)
         };
-        let rows = pipeline.rows_of(place, first, form);
-        let columns = pipeline.columns_of(columns_place(step, *state, form), form);
+        let rows = pipeline.rows_of(at, first, form);
+        let columns = pipeline.columns_of(place(step, *state, form.resident.columns), form);
         // The last slice of a tap's channels has fewer products; in either branch a step is whole.
         if comptime!(form.ends_early()) {
             if is_last_slice {

@@ -4,7 +4,7 @@ use cubecl::wgmma::{Major, Swizzle, WgmmaTileLayout};
 use windowpane_geometry::{DType, Tile};
 
 use super::super::im2col::Im2colWalk;
-use super::super::product::Product;
+use super::super::product::{Product, Resident};
 use super::super::repack::image::{PLANE_LINE, PLANES};
 use super::super::tile::{self, BAND, CHUNK, CHUNK_BYTES, LINE, PAIR, ROWS, WARP, WARPGROUP};
 use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
@@ -13,14 +13,14 @@ use crate::conv::problem::Pass;
 
 /// The bytes of shared memory in which a warp rearranges results of `size` bytes each: the panels that it handles at
 /// once, each with half of its rows.
-pub(in super::super) fn staged_bytes(tile: &Tile, size: u32, resident: u32) -> u32 {
+pub(in super::super) fn staged_bytes(tile: &Tile, size: u32, resident: Resident) -> u32 {
     at_once(tile, size, resident) * BAND / 2 * panel_line(tile, size)
 }
 
-/// Where resident columns are those of a single step, a tile is little more than its store; there a warp synchronises
+/// Where an operand is resident and has a single step, a tile is little more than its store; there a warp synchronises
 /// once for up to four panels.
-fn at_once(tile: &Tile, size: u32, resident: u32) -> u32 {
-    if resident == 1 { panels(tile, size).min(4) } else { 1 }
+fn at_once(tile: &Tile, size: u32, resident: Resident) -> u32 {
+    if resident.steps() == 1 { panels(tile, size).min(4) } else { 1 }
 }
 
 /// The number of panels of a warp's rows, for both halves.
@@ -108,8 +108,8 @@ pub(in super::super) struct Form {
     pub(in super::super) packed: bool,
     /// Whether they are at least contiguous in pairs. Units then store pairs.
     paired: bool,
-    /// The number of steps of a tile if their columns are loaded once for all tiles of a cube; otherwise 0.
-    pub(super) resident: u32,
+    /// What is loaded once for all tiles of a cube.
+    pub(super) resident: Resident,
     /// Whether non-finite sums are flagged.
     pub(super) checked: bool,
     pub(super) epilogue: EpilogueForm,
@@ -263,7 +263,11 @@ impl Form {
 
     /// The number of stages of rows.
     pub(super) fn stages_of_rows(&self) -> u32 {
-        if self.shares() { self.row_stages } else { self.tile.stages }
+        match self.resident.rows {
+            0 if self.shares() => self.row_stages,
+            0 => self.tile.stages,
+            resident => resident,
+        }
     }
 
     /// The elements of one part of a stage.
@@ -299,7 +303,10 @@ impl Form {
 
     /// The number of stages of columns.
     pub(super) fn stages_of_columns(&self) -> u32 {
-        if self.resident > 0 { self.resident } else { self.tile.stages }
+        match self.resident.columns {
+            0 => self.tile.stages,
+            resident => resident,
+        }
     }
 
     /// The bytes that a stage's barrier waits for: those of the operands that are loaded for it.
@@ -363,6 +370,7 @@ mod tests {
 
     #[test]
     fn panels_are_all_chunks_once() {
+        let resident = Resident { columns: 1, ..Resident::default() };
         for (block_n, size) in (1..=8).flat_map(|n| [(32 * n, 2), (32 * n, 4)]) {
             let tile = Tile {
                 block_m: 64,
@@ -375,7 +383,7 @@ mod tests {
             };
             let mut next = [0; 2];
             for nth in 0..panels(&tile, size) {
-                let panel = panel(nth, &tile, size, at_once(&tile, size, 1));
+                let panel = panel(nth, &tile, size, at_once(&tile, size, resident));
                 assert_eq!(panel.begin, next[panel.half as usize], "{block_n} {size}");
                 assert!(panel.chunks <= most_chunks(&tile, size) && panel.place < 4);
                 next[panel.half as usize] += panel.chunks;

@@ -16,8 +16,8 @@
 //! is one that counts as over.
 //!
 //! Where taps share runs of pixels, the memory of the rows is a separate ring of runs. The run of a step is free
-//! whenever its stage is (`Im2colWalk::runs`), and needs no barriers of its own. Resident
-//! columns have a place for each step of a tile, and are loaded with the rows of a cube's first tile.
+//! whenever its stage is (`Im2colWalk::runs`), and needs no barriers of its own. A resident operand has a place for each
+//! step of a tile, and is loaded with the other operand of a cube's first tile.
 
 use cubecl::ir::dialect::general::SelectOp;
 use cubecl::prelude::barrier::Barrier;
@@ -110,12 +110,12 @@ impl PipelineState {
     }
 }
 
-/// The place of the columns of a step.
+/// The place of a step's rows, or of its columns, of which so many are resident.
 #[cube]
-pub(super) fn columns_place(step: u32, state: PipelineState, #[comptime] form: Form) -> u32 {
-    if comptime!(form.resident > 1) {
+pub(super) fn place(step: u32, state: PipelineState, #[comptime] resident: u32) -> u32 {
+    if comptime!(resident > 1) {
         step
-    } else if comptime!(form.resident == 1) {
+    } else if comptime!(resident == 1) {
         0u32.runtime()
     } else {
         state.stage

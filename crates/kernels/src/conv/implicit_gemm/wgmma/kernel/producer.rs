@@ -17,7 +17,7 @@ use cubecl::prelude::*;
 use super::super::repack::image::{PLANE_LINE, PLANES};
 use super::args::Args;
 use super::form::Form;
-use super::pipeline::{Pipeline, PipelineState, columns_place, following};
+use super::pipeline::{Pipeline, PipelineState, following, place};
 use super::scheduler::{Work, first_stride, next_stride, work};
 use crate::conv::common::gather::{
     GatherArgs, Point, Position, reach, read, row_position, tap_point,
@@ -37,19 +37,27 @@ pub(super) fn produce<E: Float>(
     let mut stride = first_stride(CUBE_POS_X, CUBE_COUNT_X, form);
     while tile < args.tiles {
         let work = work(tile, args, form);
-        let windows = row_position(&work.phase.gather, work.row, form.gather);
+        // Resident rows are all rows, also if the first tile is a share of one.
+        let first_row = if comptime!(form.resident.rows > 0) { 0u32.runtime() } else { work.row };
+        let windows = row_position(&work.phase.gather, first_row, form.gather);
         for step in work.first..work.end {
             let term = term(step, &work, args, form);
             let barrier = pipeline.wait_empty(state);
-            let at = (columns_place(step, state, form) * comptime!(form.columns_stage())) as usize;
+            let at = place(step, state, form.resident.columns);
+            let at = (at * comptime!(form.columns_stage())) as usize;
             let columns = &mut pipeline.columns[at..at + comptime!(form.columns_stage() as usize)];
-            let place = if comptime!(form.shares()) { run } else { state.stage };
-            let at = (place * comptime!(form.rows_stage())) as usize;
+            let at =
+                if comptime!(form.shares()) { run } else { place(step, state, form.resident.rows) };
+            let at = (at * comptime!(form.rows_stage())) as usize;
             let rows = &mut pipeline.rows[at..at + comptime!(form.rows_stage() as usize)];
-            // Resident columns are loaded with the rows of the first tile.
-            let loads_columns =
-                if comptime!(form.resident > 0) { tile == CUBE_POS_X } else { true.runtime() };
-            let own = select(term.starts, comptime!(form.stage_bytes(true, false)), 0u32);
+            let loads_rows =
+                if comptime!(form.resident.rows > 0) { tile == CUBE_POS_X } else { term.starts };
+            let loads_columns = if comptime!(form.resident.columns > 0) {
+                tile == CUBE_POS_X
+            } else {
+                true.runtime()
+            };
+            let own = select(loads_rows, comptime!(form.stage_bytes(true, false)), 0u32);
             let other = select(loads_columns, comptime!(form.stage_bytes(false, true)), 0u32);
             barrier.arrive_and_expect_tx(1u32, own + other);
             if comptime!(form.is_weight) {
@@ -62,8 +70,10 @@ pub(super) fn produce<E: Float>(
                     rows,
                     columns,
                     &work,
+                    first_row,
                     &windows,
                     &term,
+                    loads_rows,
                     loads_columns,
                     args,
                     form,
@@ -164,8 +174,10 @@ fn load_taps<E: Float>(
     rows: &mut [E],
     columns: &mut [E],
     work: &Work,
+    first_row: u32,
     windows: &Position,
     term: &Term,
+    loads_rows: bool,
     loads_columns: bool,
     args: &Args,
     #[comptime] form: Form,
@@ -178,10 +190,12 @@ fn load_taps<E: Float>(
         let rows = &mut rows[at..at + size];
         if comptime!(form.planar.is_some()) {
             load_planar::<E>(image, barrier, rows, term, part, work, args, form);
-        } else if comptime!(form.rows_mn_major) {
-            load_panels::<E>(image, barrier, rows, first, work, form);
-        } else if term.starts {
-            load_image::<E>(image, barrier, rows, windows, term, part, work, args, form);
+        } else if loads_rows {
+            if comptime!(form.rows_mn_major) {
+                load_panels::<E>(image, barrier, rows, first, first_row, form);
+            } else {
+                load_image::<E>(image, barrier, rows, windows, term, part, work, args, form);
+            }
         }
         let size = comptime!(form.columns_part() as usize);
         let at = comptime!(part as usize * size);
@@ -248,13 +262,13 @@ fn load_panels<E: Float>(
     barrier: &Barrier,
     to: &mut [E],
     first_term: u32,
-    work: &Work,
+    first_row: u32,
     #[comptime] form: Form,
 ) {
     let size = comptime!(form.panel() as usize);
     #[unroll]
     for panel in 0..comptime!((form.tile.block_m / form.line()) as usize) {
-        let row = work.row + comptime!(panel as u32 * form.line());
+        let row = first_row + comptime!(panel as u32 * form.line());
         let at = comptime!(panel * size);
         let to = &mut to[at..at + size];
         barrier.tma_load_im2col_4d(

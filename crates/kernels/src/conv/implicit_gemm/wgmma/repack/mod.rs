@@ -18,7 +18,7 @@ use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{Convolution, DType};
+use windowpane_geometry::{Convolution, DType, FilterLayout};
 
 use super::product::Product;
 use super::tile::CHUNK_BYTES;
@@ -26,6 +26,8 @@ use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather;
 use crate::conv::problem::Pass;
 use crate::cube::convert::elem;
+use crate::device::Target;
+use crate::transpose;
 
 pub(super) mod image;
 
@@ -57,6 +59,11 @@ struct Form {
 
 /// The image in the layout that the copy engine reads.
 pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle) -> Handle {
+    if let Some(pointwise) = product.pointwise {
+        let lines = pointwise.lines();
+        let own = pointwise.rows * pointwise.terms / lines;
+        return pad_chunks(client, dtype, x, lines, [own, pointwise.pitch]);
+    }
     let input = match product.pass {
         Pass::Data => product.conv.output(),
         _ => product.conv.input(),
@@ -170,15 +177,39 @@ fn in_three(client: &Client, product: &Product, elements: usize, x: &Handle) -> 
 }
 
 /// The other operand in the layout that the copy engine reads: the filters, or the output gradient.
-pub(super) fn flat(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
-    match product.pass {
-        Pass::Weight if product.parts > 1 => {
+pub(super) fn flat(target: Target<'_>, product: &Product, dtype: DType, w: &Handle) -> Handle {
+    let client = target.client;
+    match (product.pass, transposed_filters(product)) {
+        (Pass::Weight, _) if product.parts > 1 => {
             in_three(client, product, product.conv.output().elements(), w)
         }
-        Pass::Weight => pad(client, product, dtype, w, product.conv.output().elements()),
-        _ if product.pads_filters => pad_chunks(client, product, dtype, w),
+        (Pass::Weight, _) => pad(client, product, dtype, w, product.conv.output().elements()),
+        _ if product.pads_filters => {
+            let [outer, middle, padded] = product.flat.dimensions;
+            let lines = outer * middle;
+            let own = product.conv.filter().elements() / lines;
+            pad_chunks(client, dtype, w, lines, [own, padded])
+        }
+        (_, Some(matrices)) => {
+            let repacked = client.empty(product.flat_elements() * product.size);
+            transpose::launch(target, dtype, w, &repacked, matrices);
+            repacked
+        }
         _ => filters(client, product, dtype, w),
     }
+}
+
+/// The matrices whose transposes are the repacked filters, if these are nothing else: filters with contiguous taps become
+/// contiguous along the terms, which are the channels, or in a data gradient the filters of a group.
+fn transposed_filters(product: &Product) -> Option<[usize; 3]> {
+    let Product { conv, pass, .. } = product;
+    let filter = conv.filter();
+    let (count, channels, taps) = (filter.count(), filter.channels(), filter.taps());
+    let same = product.repacked.is_none() && product.flat_elements() == filter.elements();
+    (same && conv.filter_layout() == FilterLayout::Fchw).then(|| match pass {
+        Pass::Data => [conv.groups(), count / conv.groups(), channels * taps],
+        _ => [count, channels, taps],
+    })
 }
 
 /// An operand of this many elements with its rows padded: the pixels of an image of one row.
@@ -210,17 +241,22 @@ fn pad(client: &Client, product: &Product, dtype: DType, from: &Handle, elements
     lines(client, product, dtype, buffer(from, elements), args, form)
 }
 
-/// Filters whose rows are whole chunks, with their rows padded.
-fn pad_chunks(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
-    let chunk = CHUNK_BYTES / product.size;
-    let [outer, middle, padded] = product.flat.dimensions;
-    let (rows, all) = (outer * middle, product.flat_elements() / chunk);
-    let chunks = product.conv.filter().elements() / chunk;
+/// Filters whose lines are whole chunks, with their lines padded from one number of elements to another.
+fn pad_chunks(
+    client: &Client,
+    dtype: DType,
+    w: &Handle,
+    lines: usize,
+    [own, padded]: [usize; 2],
+) -> Handle {
+    let chunk = CHUNK_BYTES / dtype.size();
+    let [own, padded] = [own / chunk, padded / chunk];
+    let (chunks, all) = (lines * own, lines * padded);
     let repacked = client.empty(all * CHUNK_BYTES);
     let units = CubeDim::new_1d(UNITS);
-    // SAFETY: a unit past the last chunk terminates; reads behind a row are moved to chunk 0.
+    // SAFETY: a unit past the last chunk terminates; reads behind a line are moved to chunk 0.
     unsafe {
-        pad_rows::launch_unchecked(
+        pad_lines::launch_unchecked(
             client,
             cubecl::calculate_cube_count_elemwise(client, all, units),
             units,
@@ -228,8 +264,8 @@ fn pad_chunks(client: &Client, product: &Product, dtype: DType, w: &Handle) -> H
             buffer(w, chunks),
             buffer(&repacked, all),
             all as u32,
-            (padded / chunk) as u32,
-            (chunks / rows) as u32,
+            padded as u32,
+            own as u32,
             elem(dtype),
         )
     }
@@ -414,21 +450,21 @@ fn repack_image<S: Float, N: Size>(
 }
 
 #[cube(launch_unchecked)]
-fn pad_rows<S: Float, N: Size>(
+fn pad_lines<S: Float, N: Size>(
     w: &[Vector<S, N>],
     repacked: &mut [Vector<S, N>],
     chunks: u32,
     padded: FastDivmod<u32>,
-    inner: u32,
+    own: u32,
     #[define(S)] _stored: ElemType,
 ) {
     let i = ABSOLUTE_POS as u32;
     if i >= chunks {
         terminate!();
     }
-    let (row, chunk) = padded.div_mod(i);
-    let there = chunk < inner;
-    let elements = w[select(there, row * inner + chunk, 0u32) as usize];
+    let (line, chunk) = padded.div_mod(i);
+    let there = chunk < own;
+    let elements = w[select(there, line * own + chunk, 0u32) as usize];
     repacked[i as usize] = select(there, elements, Vector::new(S::from_int(0)));
 }
 
