@@ -31,6 +31,14 @@ const SECTOR: usize = 32;
 /// The shortest rows, in elements, that are made longer so that columns lie in different banks.
 const LEAST_PADDED: usize = 16;
 
+/// The time of a transpose relative to that of a plain copy.
+const TRANSPOSE: f64 = 1.7;
+
+/// The estimated seconds of transposing some bytes, before or after another launch.
+pub(crate) fn seconds(bytes: usize, device: &Capabilities) -> f64 {
+    device.next_launch_seconds() + TRANSPOSE * device.copy_seconds(2.0 * bytes as f64)
+}
+
 /// Transposes `matrices` matrices, which lie one after the other: rows by columns in the source, columns by rows
 /// in the target.
 ///
@@ -69,6 +77,11 @@ pub fn transpose(
     Ok(())
 }
 
+/// Whether a device transposes by tiles in shared memory.
+pub(crate) fn is_tiled(device: &Capabilities) -> bool {
+    device.cores.is_none() && device.shared_bytes >= SHARED_BYTES
+}
+
 /// Transposes at least one element, from and to buffers that were checked.
 pub(crate) fn launch(
     target: Target<'_>,
@@ -79,7 +92,7 @@ pub(crate) fn launch(
 ) {
     let Target { client, device } = target;
     let elements = matrices * rows * columns;
-    if device.cores.is_some() || device.shared_bytes < SHARED_BYTES {
+    if !is_tiled(device) {
         let (cubes, units) = plain_grid(target, elements);
         // SAFETY: both buffers hold the elements, and a unit past the last ends.
         unsafe {

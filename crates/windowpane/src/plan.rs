@@ -33,6 +33,8 @@ pub enum PoolAlgorithm {
     GatherTile,
     /// Gradients of maxima: threads move along planes, with shared windows in shared memory.
     GatherStaged,
+    /// Gradients of maxima of windows that do not overlap: writes zeros, and then each window's gradient.
+    Scatter,
     /// Gradients of maxima: adds up segments of windows with the same winner, at a cost that does not grow with the
     /// window.
     SegmentedScatter,
@@ -46,7 +48,7 @@ pub enum PoolAlgorithm {
 
 impl PoolAlgorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Direct,
         Self::Sliding,
         Self::RegisterTile,
@@ -57,6 +59,7 @@ impl PoolAlgorithm {
         Self::Gather,
         Self::GatherTile,
         Self::GatherStaged,
+        Self::Scatter,
         Self::SegmentedScatter,
         Self::Lp,
         Self::Stochastic,
@@ -76,6 +79,7 @@ impl PoolAlgorithm {
             Self::Gather => "gather",
             Self::GatherTile => "gather_tile",
             Self::GatherStaged => "gather_staged",
+            Self::Scatter => "scatter",
             Self::SegmentedScatter => "segmented_scatter",
             Self::Lp => "lp",
             Self::Stochastic => "stochastic",
@@ -86,7 +90,7 @@ impl PoolAlgorithm {
 
 /// The kernels and the algorithm of each.
 #[cfg(feature = "kernels")]
-const KERNELS: [(PoolAlgorithm, windowpane_kernels::pool::Algorithm); 13] = {
+const KERNELS: [(PoolAlgorithm, windowpane_kernels::pool::Algorithm); 14] = {
     use windowpane_kernels::pool::Algorithm as Kernel;
     [
         (PoolAlgorithm::Direct, Kernel::Direct),
@@ -98,6 +102,7 @@ const KERNELS: [(PoolAlgorithm, windowpane_kernels::pool::Algorithm); 13] = {
         (PoolAlgorithm::Gather, Kernel::Gather),
         (PoolAlgorithm::GatherTile, Kernel::GatherTile),
         (PoolAlgorithm::GatherStaged, Kernel::GatherStaged),
+        (PoolAlgorithm::Scatter, Kernel::Scatter),
         (PoolAlgorithm::SegmentedScatter, Kernel::SegmentedScatter),
         (PoolAlgorithm::Lp, Kernel::Lp),
         (PoolAlgorithm::Stochastic, Kernel::Stochastic),

@@ -17,9 +17,6 @@ use crate::cube::convert::accumulator;
 use crate::device::{Capabilities, Target};
 use crate::{strided, transpose};
 
-/// The time of a transpose relative to that of a plain copy.
-const TRANSPOSE: f64 = 1.7;
-
 /// The arrangement in which a kernel computes a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arrangement {
@@ -160,10 +157,7 @@ impl Rearrangement {
 
     /// The estimated seconds of the rearrangement, before or after another launch.
     pub(super) fn seconds(&self, dtype: DType, device: &Capabilities) -> f64 {
-        let transpose = |bytes: usize| {
-            device.next_launch_seconds() + TRANSPOSE * device.copy_seconds(2.0 * bytes as f64)
-        };
-        let transposes: f64 = self.each(dtype).map(transpose).sum();
+        let transposes: f64 = self.each(dtype).map(|bytes| transpose::seconds(bytes, device)).sum();
         let [read, written] = self.samplings();
         let read = read.map(|sampling| sampling.read() + sampling.elements());
         let written = written.map(|sampling| sampling.written() + sampling.elements());

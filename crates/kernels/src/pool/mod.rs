@@ -18,6 +18,7 @@
 //! | [`gather`] | gradients: one unit per input vector | all but norms |
 //! | [`gather_tile`] | gradients: one unit per block of inputs reads its windows once | few windows over an input |
 //! | [`gather_staged`] | gradients of maxima: cubes walk along planes, windows in shared memory | NHWC, many channels |
+//! | [`scatter`] | gradients of maxima: zeros, then each window's gradient | large windows that do not overlap |
 //! | [`segmented_scatter`] | gradients of maxima: windows with the same winner are added up first | many windows over an input |
 //! | [`lp`] | the norm, which visits its taps twice, and its gradient | norms |
 //! | [`rank`] | medians and other ranks, by comparing pairs or bit by bit; modes, by sorting or counting | ranks, modes |
@@ -50,6 +51,7 @@ mod launch;
 pub mod lp;
 mod problem;
 pub mod rank;
+pub mod scatter;
 pub mod segmented_scatter;
 mod select;
 pub mod stencil;

@@ -16,8 +16,8 @@ use super::common::{Buffers, Kernel, Settings, Task};
 use super::problem::{Output, Problem, Reduction};
 use super::strips::{cpu_rows, register_tile};
 use super::{
-    block_reduce, direct, gather, gather_staged, gather_tile, lp, rank, segmented_scatter, stencil,
-    stochastic, unpacked, unpool, van_herk,
+    block_reduce, direct, gather, gather_staged, gather_tile, lp, rank, scatter, segmented_scatter,
+    stencil, stochastic, unpacked, unpool, van_herk,
 };
 use crate::device::Capabilities;
 use crate::error::{PlanError, Verdict, ensure};
@@ -117,6 +117,8 @@ kernels! {
     GatherTile: gather_tile,
     /// Gradients of maxima: cubes walk along planes and keep the windows in shared memory.
     GatherStaged: gather_staged,
+    /// Gradients of maxima of windows that do not overlap: one unit per window.
+    Scatter: scatter,
     /// Gradients of maxima: segments of windows with the same winner are added up, row by row.
     SegmentedScatter: segmented_scatter,
     /// Norms and their gradients: one unit per vector.

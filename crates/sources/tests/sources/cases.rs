@@ -91,6 +91,7 @@ impl Cases<'_> {
         }
         self.gradient(&overlapping, of_average);
         self.gradient(&large, Gradient::Extremum(BASE));
+        self.gradient(&whole, Gradient::Extremum(BASE));
         let window = Window::new([3, 3, 3]).stride([2, 2, 2]).padding([1, 1, 1]);
         // With more channels, the gradient by walks takes more shared memory than WebGPU guarantees.
         let shape = Shape::new(BATCH, 8, Extents::from([8, 28, 28])).unwrap();

@@ -14,7 +14,7 @@ use devices::Device;
 use windowpane_kernels::{Capabilities, Fragment, Fragments, conv, pool};
 
 /// The algorithms, with the passes that the cases launch on every device.
-const EVERYWHERE: [&str; 16] = [
+const EVERYWHERE: [&str; 17] = [
     "conv depthwise: data forward weight",
     "conv direct: bias data forward quantized weight",
     "conv grouped: data forward",
@@ -27,6 +27,7 @@ const EVERYWHERE: [&str; 16] = [
     "pool lp: forward gradient",
     "pool rank: forward",
     "pool register_tile: forward",
+    "pool scatter: gradient",
     "pool segmented_scatter: gradient",
     "pool stencil: forward gradient",
     "pool stochastic: forward",

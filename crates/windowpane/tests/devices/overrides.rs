@@ -480,7 +480,10 @@ fn change(plan: &mut pool::Plan, taps: usize, numbers: &[Number; 10]) {
         }
         Config::GatherTile(own) => own.strip = first.unwrap_or(own.strip),
         Config::Stencil(own) => own.rows = first.unwrap_or(own.rows),
-        Config::VanHerk(own) => own.fused = is_even(first, own.fused),
+        Config::VanHerk(own) => {
+            own.fused = is_even(first, own.fused);
+            own.turned = is_even(second, own.turned);
+        }
         _ => {}
     }
 }

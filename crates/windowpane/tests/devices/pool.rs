@@ -705,6 +705,12 @@ on_every_device! {
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_gradient(&case, extremum, IndexBase::Plane, algorithm))
     }
 
+    /// The same where no windows overlap, in every index base.
+    fn gradients_of_extrema_of_windows_apart(device, case in (apart(), any::<Index>(), extrema(), index_base()), algorithm in gradients_of(device, &[PoolAlgorithm::Scatter, PoolAlgorithm::Gather])) {
+        let (case, pick, extremum, base) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_gradient(&case, extremum, base, algorithm))
+    }
+
     /// SEMANTICS 5.2 and 7: the gradient of an average is its adjoint, for every divisor.
     fn average_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), divisor()), algorithm in gradients(device)) {
         let (case, pick, divisor) = case;
@@ -745,6 +751,26 @@ fn volumes() -> impl Strategy<Value = PoolCase> {
             let window = window.padding(axes.map(|axis| axis.2)).rounding(rounding);
             let (space, layout) = (Extents::from(space), Layout::ChannelsLast);
             PoolCase { batch, channels, space, window, layout, fill }
+        },
+    )
+}
+
+/// Windows that do not overlap: as far apart as they are long, or further, and with gaps in them; and one window over all.
+fn apart() -> impl Strategy<Value = PoolCase> {
+    let axis = || (1usize..=9, 1usize..=4, 1usize..=2, 0usize..=2, any::<bool>());
+    let layout = prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)];
+    (0usize..=3, 1usize..=5, [axis(), axis(), axis()], 1usize..=3, layout, Fill::any()).prop_map(
+        |(batch, channels, axes, rank, layout, fill)| {
+            let axes = axes[..rank].iter().map(|&(extent, kernel, dilation, further, one)| {
+                let kernel = if one { extent } else { kernel.min(extent.div_ceil(dilation)) };
+                let dilation = if one { 1 } else { dilation };
+                [extent, kernel, dilation, (kernel - 1) * dilation + 1 + further]
+            });
+            let axes: Vec<_> = axes.collect();
+            let each = |nth: usize| -> Vec<usize> { axes.iter().map(|axis| axis[nth]).collect() };
+            let extents = |nth| Extents::try_from(each(nth).as_slice()).expect("extents");
+            let window = Window::new(extents(1)).dilation(extents(2)).stride(extents(3));
+            PoolCase { batch, channels, space: extents(0), window, layout, fill }
         },
     )
 }
@@ -1106,21 +1132,22 @@ fn every_algorithm_plans_what_it_is_for() {
         let is_there = |it: &PoolAlgorithm| has(&device, *it) || has_gradient(&device, *it);
         let found: Vec<_> = PoolAlgorithm::ALL.into_iter().filter(is_there).collect();
         use PoolAlgorithm::{
-            BlockReduce, CpuRows, Direct, Gather, GatherStaged, GatherTile, RegisterTile,
+            BlockReduce, CpuRows, Direct, Gather, GatherStaged, GatherTile, RegisterTile, Scatter,
             SegmentedScatter, Sliding, Stencil, VanHerk,
         };
         // On devices with kernels, `sliding` selects `van_herk`.
         let (forward, backward) = ([Direct, Sliding, RegisterTile, VanHerk], [Gather, GatherTile]);
         let expected = match device.backend() {
             Backend::Host => vec![Direct, Sliding],
-            Backend::Cpu => [&forward[..], &[BlockReduce, CpuRows], &backward].concat(),
+            Backend::Cpu => [&forward[..], &[BlockReduce, CpuRows], &backward, &[Scatter]].concat(),
             // Mesa's software Vulkan is unreliable with shared memory in SPIR-V, so such kernels are not used on it.
             Backend::Vulkan if device.is_emulated() => {
-                [&forward[..], &[Stencil], &backward].concat()
+                [&forward[..], &[Stencil], &backward, &[Scatter]].concat()
             }
             _ => {
                 let special = [BlockReduce, Stencil];
-                [&forward[..], &special, &backward, &[GatherStaged, SegmentedScatter]].concat()
+                let further = [GatherStaged, Scatter, SegmentedScatter];
+                [&forward[..], &special, &backward, &further].concat()
             }
         };
         assert_eq!(found, expected, "{device}");

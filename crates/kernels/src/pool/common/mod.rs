@@ -9,6 +9,7 @@
 //! * `buffers`: tensors as kernel arguments.
 //! * `window`: a problem's numbers, the position of an output, how its taps are reduced and the result is written.
 //! * `cover`: the same from an input's side: which windows read it.
+//! * `place`: the element that an index names.
 //! * `reach`: where lanes along the width find their taps.
 //! * `cubes`: how planes are distributed to cubes, so that few large planes keep a GPU busy.
 //! * `tiles`: which units are neighbours.
@@ -21,6 +22,7 @@ pub(super) mod cover;
 mod cubes;
 mod kernel;
 mod lanes;
+pub(super) mod place;
 mod reach;
 pub(super) mod settings;
 mod task;

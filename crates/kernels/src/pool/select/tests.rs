@@ -199,7 +199,7 @@ fn a_tile_has_units_for_its_columns() {
         (Reduction::max(Output::Values), Capabilities { shared_bytes: 1 << 18, ..GPU });
     let plan =
         Plan::with(Algorithm::VanHerk, Problem::new(&pooling, max, DType::F32), &device).unwrap();
-    assert_eq!(plan.config, Config::VanHerk(van_herk::Config { fused: true }));
+    assert_eq!(plan.config, Config::VanHerk(van_herk::Config { fused: true, turned: false }));
     assert_eq!(plan.check(Problem::new(&pooling, max, DType::F32), &device), Ok(()));
     let few = with(plan, |settings| settings.units = 16)
         .check(Problem::new(&pooling, max, DType::F32), &device);
@@ -357,7 +357,8 @@ fn both_axes_of_large_windows_are_walked_at_once() {
         assert_eq!(plan.check(Problem::new(&pooling, reduction, DType::BF16), device), Ok(()));
         plan
     };
-    let [fused, separate] = [true, false].map(|fused| Config::VanHerk(van_herk::Config { fused }));
+    let [fused, separate] =
+        [true, false].map(|fused| Config::VanHerk(van_herk::Config { fused, turned: false }));
     // One tile of 256 columns: with two-byte types, one unit per two columns, however long the window.
     for kernel in [31, 63, 127] {
         let plan = plan(kernel, max, Layout::ChannelsFirst, &GPU);
@@ -377,8 +378,11 @@ fn both_axes_of_large_windows_are_walked_at_once() {
     let sliding = |reduction, layout, device| {
         assert_eq!(plan(31, reduction, layout, device).config, separate);
     };
+    // With indices, planes are transposed before and after the pass along the rows.
     let indexed = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
-    sliding(indexed, Layout::ChannelsFirst, &GPU);
+    let turned = Config::VanHerk(van_herk::Config { fused: false, turned: true });
+    assert_eq!(plan(31, indexed, Layout::ChannelsFirst, &GPU).config, turned);
+    sliding(indexed, Layout::ChannelsLast, &GPU);
     sliding(max, Layout::ChannelsLast, &GPU);
     sliding(max, Layout::ChannelsFirst, &PROCESSOR);
     sliding(max, Layout::ChannelsFirst, &Capabilities { shared_bytes: 0, ..GPU });
@@ -422,7 +426,8 @@ fn gradients_of_averages_do_not_read_every_window() {
             for device in [GPU, profiles::H200.capabilities] {
                 let plan = Plan::new(problem, &device).unwrap();
                 assert_eq!(plan.algorithm(), Algorithm::VanHerk, "{layout:?} {extents:?}");
-                let fused = plan.config == Config::VanHerk(van_herk::Config { fused: true });
+                let fused =
+                    plan.config == Config::VanHerk(van_herk::Config { fused: true, turned: false });
                 let divided = plan.settings.workspace >= pooling.output().elements() * 4;
                 assert!(divided || (fused && kernel[0] == 1), "{layout:?} {plan:?}");
             }
@@ -465,7 +470,8 @@ fn rows_are_walked_in_tiles() {
                 .unwrap();
         plan.config
     };
-    let [fused, separate] = [true, false].map(|fused| Config::VanHerk(van_herk::Config { fused }));
+    let [fused, separate] =
+        [true, false].map(|fused| Config::VanHerk(van_herk::Config { fused, turned: false }));
     assert_eq!(plan(31, Layout::ChannelsFirst), fused);
     assert_eq!(plan(31, Layout::ChannelsLast), separate);
     assert_eq!(plan(5, Layout::ChannelsLast).algorithm(), Algorithm::RegisterTile);

@@ -2,22 +2,17 @@
 
 use cubecl::prelude::*;
 
-use super::PlaceArgs;
 use crate::cube::unit::unit_position;
+use crate::pool::common::place::{PlaceArgs, memory_of, position_of};
 
 /// The memory position of the input that the index of output `at` names: −1 for no index, −2 if it is out of range.
 #[cube]
 fn place_of(args: &PlaceArgs, at: u32, index: i32) -> i32 {
     let (pixel, lane) = args.lanes.div_mod(at);
     let outer = args.windows.div(pixel);
-    let base = (outer * args.index_batch + lane * args.index_channel) as i32;
-    // An index below its base is clamped, so that the cast is valid; `is_place` rejects it.
-    let beyond = max(index, base) - base;
-    let (position, rest) = args.index_position.div_mod(beyond as u32);
-    let is_place = index >= base && rest == 0 && position < args.plane;
-    let place = (outer * args.plane + position) * args.lane_count + lane;
-    let missing = select(index == -1, -1i32, -2i32);
-    select(is_place, place as i32, missing)
+    let position = position_of(args, outer, lane, index);
+    let place = memory_of(args, outer, lane, max(position, 0i32) as u32);
+    select(position >= 0, place as i32, position)
 }
 
 #[cube(launch_unchecked)]

@@ -15,11 +15,9 @@
 mod kernel;
 
 use cubecl::client::Client;
-use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubecl::std::FastDivmod;
 
-use crate::pool::common::window::indexing;
+use crate::pool::common::place::place_args;
 use crate::pool::common::{Settings, Task, Tensor};
 
 /// The note of [`launch_unpool`](super::launch_unpool) if no index was out of range.
@@ -121,38 +119,4 @@ fn settle(client: &Client, task: Task<'_>, indices: Tensor<'_>) -> (Handle, Hand
         )
     };
     (sources, note)
-}
-
-/// The numbers that convert an index to a position in memory.
-#[derive(CubeType, CubeLaunch)]
-struct PlaceArgs {
-    /// The number of output elements.
-    outputs: u32,
-    /// The number of channels that are adjacent in memory.
-    lanes: FastDivmod<u32>,
-    lane_count: u32,
-    /// The number of outputs in a plane.
-    windows: FastDivmod<u32>,
-    /// The number of inputs in a plane.
-    plane: u32,
-    /// The index steps to the next sample, channel and position.
-    index_batch: u32,
-    index_channel: u32,
-    index_position: FastDivmod<u32>,
-}
-
-fn place_args(task: Task<'_>) -> PlaceArgsLaunch {
-    let pooling = task.pooling();
-    let [batch, channel, position] = indexing(pooling, task.reduction().base());
-    let lanes = task.pixel() as u32;
-    PlaceArgsLaunch::new(
-        pooling.output().elements() as u32,
-        lanes,
-        lanes,
-        pooling.output().plane() as u32,
-        pooling.input().plane() as u32,
-        batch,
-        channel,
-        position,
-    )
 }

@@ -17,10 +17,11 @@
 //! window's divisor. `adjoint` is the pooling that computes it. A launch over planes divides what it reads; for other
 //! passes, `division` divides everything first.
 //!
-//! A pass reads and writes memory once. `lines` is the pass along one axis: a unit walks a line. `planes` is the pass
-//! along the height and the width together: a cube walks a tile of a plane, and the reductions of its columns stay in
-//! shared memory until its rows are reduced. A volume takes a pass of `lines` along the depth first. `axes` says which
-//! axes can be walked, and in which blocks.
+//! A pass reads and writes memory once. `lines` is the pass along one axis: a unit walks a line. Where the rows of planes
+//! are long, they are transposed before this pass and after it. `planes` is the pass along the height and the width
+//! together: a cube walks a tile of a plane, and the reductions of its columns stay in shared memory until its rows are
+//! reduced. A volume takes a pass of `lines` along the depth first. `axes` says which axes can be walked, and in which
+//! blocks.
 
 mod adjoint;
 mod axes;
@@ -37,6 +38,7 @@ use crate::device::Capabilities;
 use crate::error::{PlanError, only_if};
 use crate::pool::common::{Buffers, Kernel, Settings, Task};
 use crate::pool::problem::{Problem, check_workspace};
+use crate::transpose;
 
 use adjoint::Sums;
 
@@ -48,14 +50,17 @@ const NAME: &str = "van_herk";
 pub struct Config {
     /// Whether the height and the width of a plane are reduced in one launch.
     pub fused: bool,
+    /// If not, whether planes are transposed before and after the pass along the width, so that neighbouring units have
+    /// neighbouring elements.
+    pub turned: bool,
 }
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.fused {
-            "both axes of a plane in one launch"
-        } else {
-            "one launch per axis"
+        f.write_str(match (self.fused, self.turned) {
+            (true, _) => "both axes of a plane in one launch",
+            (false, true) => "one launch per axis, with transposes",
+            (false, false) => "one launch per axis",
         })
     }
 }
@@ -76,15 +81,20 @@ impl Kernel for Config {
         let sums = Sums::of(task.problem)?;
         let task = Task { problem: sums.problem(task.problem), ..task };
         let own = Settings { unrolled: false, ..task.settings };
-        let [_, read] = Self { fused: true }.divisors(&sums, task);
+        let [_, read] = Self { fused: true, turned: false }.divisors(&sums, task);
         let fused = planes::units(task.with(own))
             .filter(|&units| read.is_some() || planes::pays(task.problem, units));
         let settings = match fused {
             Some(units) => Settings { units, lanes: 1, ..own },
             None => own,
         };
-        let config = Self { fused: fused.is_some() };
-        let workspace = config.scratch(&sums, task.with(settings));
+        let task = task.with(settings);
+        let straight = Self { fused: fused.is_some(), turned: false };
+        let turned = Self { turned: true, ..straight };
+        let can = !straight.fused && lines::can_turn(task) && transpose::is_tiled(task.device);
+        let turns = can && turned.of(&sums, task) < straight.of(&sums, task);
+        let config = if turns { turned } else { straight };
+        let workspace = config.scratch(&sums, task);
         Ok((Settings { workspace, ..settings }, config))
     }
 
@@ -97,22 +107,19 @@ impl Kernel for Config {
         if self.fused {
             planes::check(task)?;
         }
+        let turns = !self.turned || (!self.fused && lines::can_turn(task));
+        only_if(NAME, turns, "it has no rows to transpose")?;
         let [first, _] = self.divisors(&sums, task);
         let divided = first.map(|_| task.inputs());
         let passes = self.passes(&sums, task);
-        let most = passes.iter().map(lines::AxisPass::written).chain(divided).max();
+        let moved = passes.iter().map(|axis_pass| axis_pass.moved(task.pooling()));
+        let most = moved.chain(divided).max();
         check_workspace(most.unwrap_or(0), self.scratch(&sums, task), task.device)
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {
         let Ok(sums) = Sums::of(task.problem) else { return f64::INFINITY };
-        let task = Task { problem: sums.problem(task.problem), ..task };
-        let lines = self.line_units(task);
-        let passes = self.passes(&sums, task);
-        let passes = passes.iter().map(|axis_pass| lines::seconds(task, axis_pass, lines));
-        let [first, read] = self.divisors(&sums, task);
-        let planes = if self.fused { planes::seconds(task, read.is_some()) } else { 0.0 };
-        first.map_or(0.0, |_| division::seconds(task)) + passes.sum::<f64>() + planes
+        self.of(&sums, Task { problem: sums.problem(task.problem), ..task })
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
@@ -138,7 +145,14 @@ impl Kernel for Config {
                     false => (position_bytes > 0).then(|| client.empty(position_bytes)),
                 },
             };
-            lines::launch(client, task, axis_pass, self.line_units(task), &tensors);
+            let launch = |tensors: &Tensors| {
+                lines::launch(client, task, axis_pass, self.line_units(task), tensors);
+            };
+            if axis_pass.turned {
+                lines::turned(client, task, axis_pass, &tensors, launch);
+            } else {
+                launch(&tensors);
+            }
             (values, positions) = (tensors.output, tensors.indices);
         }
         if self.fused {
@@ -158,13 +172,23 @@ impl Config {
         }
     }
 
+    /// The estimated time, for the pooling that computes a gradient.
+    fn of(self, sums: &Sums<'_>, task: Task<'_>) -> f64 {
+        let lines = self.line_units(task);
+        let passes = self.passes(sums, task);
+        let passes = passes.iter().map(|axis_pass| lines::seconds(task, axis_pass, lines));
+        let [first, read] = self.divisors(sums, task);
+        let planes = if self.fused { planes::seconds(task, read.is_some()) } else { 0.0 };
+        first.map_or(0.0, |_| division::seconds(task)) + passes.sum::<f64>() + planes
+    }
+
     /// The passes of single axes.
     fn passes(self, sums: &Sums<'_>, task: Task<'_>) -> Vec<lines::AxisPass> {
         let [first, _] = self.divisors(sums, task);
         let source = first.map_or(task.dtype(), |_| task.settings.accumulator);
         match self.fused {
             true => lines::depth(task, source).into_iter().collect(),
-            false => lines::all_axes(task, source),
+            false => lines::all_axes(task, source, self.turned),
         }
     }
 
@@ -173,7 +197,9 @@ impl Config {
         let [first, _] = self.divisors(sums, task);
         let divided = first.map_or(0, |_| division::bytes(task));
         let passes = self.passes(sums, task);
-        divided + passes.iter().flat_map(lines::AxisPass::scratch).sum::<usize>()
+        let turned = passes.iter().map(|axis_pass| axis_pass.turned_bytes(task.pooling()));
+        let turned: usize = turned.flatten().sum();
+        divided + turned + passes.iter().flat_map(lines::AxisPass::scratch).sum::<usize>()
     }
 
     /// The units of a cube in a pass along one axis.

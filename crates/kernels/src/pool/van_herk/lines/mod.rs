@@ -1,8 +1,9 @@
 //! One axis: each unit walks a piece of a line, block by block.
 //!
 //! With channels first, the lines along the width are not adjacent in memory. If every axis is walked in this way, each
-//! pass moves its axis to the last place: it reads adjacent elements and writes several adjacent ones, and after all passes the axes are
-//! in their original order.
+//! pass moves its axis to the last place: it reads adjacent elements and writes several adjacent ones, and after all
+//! passes the axes are in their original order. These writes are far from each other, so that for large tensors it is
+//! faster to transpose planes before the pass along the width and after it.
 
 mod blocks;
 mod kernel;
@@ -11,19 +12,22 @@ mod results;
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
+use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis};
+use windowpane_geometry::{AXES, Axis, DType};
 
 use super::Tensors;
 use super::axes::block;
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::elem;
 use crate::cube::unit::grid;
+use crate::device::Target;
 use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
 use crate::pool::common::{SECTOR, Task, Tensor, WORD, Work, optional};
 use crate::pool::problem::outermost;
+use crate::transpose;
 
-pub(super) use passes::{AxisPass, all_axes, between, depth};
+pub(super) use passes::{AxisPass, all_axes, between, can_turn, depth};
 
 /// The instructions of a unit for each element of its line, besides its loads and its reductions.
 const OF_ELEMENT: f64 = 34.0;
@@ -31,11 +35,21 @@ const OF_ELEMENT: f64 = 34.0;
 /// The reductions for each element: to a prefix, to a suffix, and of the two.
 const REDUCTIONS: f64 = 3.0;
 
+/// A store of a part of a sector takes as long as moving so many of them: 50 to 120 of them in a nanosecond on an H200.
+const OF_PART: usize = 2;
+
 /// The estimated time of a pass.
 pub(super) fn seconds(task: Task<'_>, axis_pass: &AxisPass, units: u32) -> f64 {
     let axis = &task.axes()[axis_pass.axis];
     let position = if axis_pass.indexed { WORD } else { 0 };
-    let [read, write] = axis_pass.dtypes.map(|dtype| dtype.size() + position);
+    let read = axis_pass.dtypes[0].size() + position;
+    // If outputs of neighbouring units are a line apart, each store changes a part of a sector.
+    let stores = axis_pass.written() / axis_pass.lanes[1];
+    let stored = |size: usize| match axis_pass.transposes {
+        true if size > 0 => stores * (axis_pass.lanes[1] * size).max(OF_PART * SECTOR),
+        _ => axis_pass.written() * size,
+    };
+    let written = stored(axis_pass.dtypes[1].size()) + stored(position);
     // Neighbouring units have neighbouring lines, which are far from each other if they are along the rows.
     let apart = if axis_pass.inner == 1 { SECTOR } else { 1 };
     let loads = if passes::keeps(task, axis_pass, units) { 1.0 } else { 2.0 };
@@ -43,12 +57,49 @@ pub(super) fn seconds(task: Task<'_>, axis_pass: &AxisPass, units: u32) -> f64 {
     let element = OF_ELEMENT + REDUCTIONS * task.reduce_cost(axis_pass.lanes[0]) + load;
     let elements = (axis_pass.piece_blocks * block(axis) + axis.kernel()) as f64;
     let work = Work {
-        bytes: (axis_pass.read(task.pooling()) * read + axis_pass.written() * write) as f64,
+        bytes: (axis_pass.read(task.pooling()) * read + written) as f64,
         units: axis_pass.units(axis) as f64,
         instructions: elements * element,
         waits: elements / block(axis) as f64,
     };
-    work.seconds(task.device)
+    let turned = axis_pass.turned_bytes(task.pooling()).into_iter().filter(|bytes| *bytes > 0);
+    let turned: f64 = turned.map(|bytes| transpose::seconds(bytes, task.device)).sum();
+    work.seconds(task.device) + turned
+}
+
+/// Launches a pass over rows: transposes the planes that it reads, and those that it writes.
+pub(super) fn turned(
+    client: &Client,
+    task: Task<'_>,
+    axis_pass: &AxisPass,
+    tensors: &Tensors,
+    launch: impl Fn(&Tensors),
+) {
+    let target = Target { client, device: task.device };
+    let length = task.axes()[axis_pass.axis].input();
+    let [read, written] = axis_pass.dtypes;
+    let turn = |handle: &Handle, dtype: DType| {
+        let turned = client.empty(axis_pass.read(task.pooling()) * dtype.size());
+        let matrices = [axis_pass.outer, axis_pass.inner, length];
+        transpose::launch(target, dtype, handle, &turned, matrices);
+        turned
+    };
+    let room = |dtype: DType| client.empty(axis_pass.written() * dtype.size());
+    let own = Tensors {
+        input: turn(&tensors.input, read),
+        positions: tensors.positions.as_ref().map(|positions| turn(positions, DType::I32)),
+        output: room(written),
+        indices: tensors.indices.as_ref().map(|_| room(DType::I32)),
+    };
+    launch(&own);
+    let back = |from: &Handle, to: &Handle, dtype: DType| {
+        let matrices = [axis_pass.outer, axis_pass.outputs, axis_pass.inner];
+        transpose::launch(target, dtype, from, to, matrices);
+    };
+    back(&own.output, &tensors.output, written);
+    if let (Some(from), Some(to)) = (&own.indices, &tensors.indices) {
+        back(from, to, DType::I32);
+    }
 }
 
 /// Launches a pass: reads and writes `tensors`.
@@ -123,7 +174,11 @@ fn pass_args(
 ) -> PassLaunch {
     let axes = task.axes();
     let pixel = (task.pixel() / axis_pass.lanes[0]).max(1) as u32;
-    let lead = if axis_pass.transposes { outermost(task.pooling()) } else { axis_pass.axis };
+    let lead = match () {
+        _ if axis_pass.transposes => outermost(task.pooling()),
+        _ if axis_pass.turned => 0,
+        _ => axis_pass.axis,
+    };
     let others = axes[..lead].iter().map(Axis::output).product::<usize>();
     let extent =
         |range: std::ops::Range<usize>| axes[range].iter().map(Axis::input).product::<usize>();
@@ -161,6 +216,8 @@ struct Form {
     /// Whether the outputs of a line are adjacent in what is written, and whether this pass writes the result.
     transposes: bool,
     last: bool,
+    /// Whether the lines of a sample, those along the outer axes, are neighbours.
+    rows_inside: bool,
     /// The lanes of written vectors.
     written: usize,
     /// The number of units in a cube.
@@ -187,6 +244,7 @@ impl Form {
             rest: ((axis.kernel() - 1) % block) as u32,
             transposes: axis_pass.transposes,
             last: axis_pass.last,
+            rows_inside: axis_pass.transposes || axis_pass.turned,
             written: axis_pass.lanes[1],
             units,
             keeps: passes::keeps(task, axis_pass, units),

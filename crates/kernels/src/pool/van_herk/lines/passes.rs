@@ -14,6 +14,8 @@ pub(in crate::pool::van_herk) struct AxisPass {
     pub(super) inner: usize,
     /// Whether the outputs of one line are adjacent in memory, instead of those of neighbouring lines.
     pub(super) transposes: bool,
+    /// Whether the lines are rows of planes, which are transposed before the pass and after it.
+    pub(in crate::pool::van_herk) turned: bool,
     pub(super) last: bool,
     /// The lanes of the vectors that are read, and of those that are written.
     pub(super) lanes: [usize; 2],
@@ -42,8 +44,25 @@ impl AxisPass {
     }
 
     /// The number of elements that the pass writes.
-    pub(in crate::pool::van_herk) fn written(&self) -> usize {
+    pub(super) fn written(&self) -> usize {
         self.outer * self.outputs * self.inner
+    }
+
+    /// The most elements of a tensor that the pass, or a transpose, writes.
+    pub(in crate::pool::van_herk) fn moved(&self, pooling: &Pooling) -> usize {
+        self.written().max(if self.turned { self.read(pooling) } else { 0 })
+    }
+
+    /// The bytes of the transposed tensors: values and positions that are read, and those that are written.
+    pub(in crate::pool::van_herk) fn turned_bytes(&self, pooling: &Pooling) -> [usize; 4] {
+        let position = if self.indexed { DType::I32.size() } else { 0 };
+        let [read, write] = self.dtypes.map(DType::size);
+        let bytes = [self.read(pooling) * read, self.read(pooling) * position];
+        let written = [self.written() * write, self.written() * position];
+        match self.turned {
+            true => [bytes[0], bytes[1], written[0], written[1]],
+            false => [0; 4],
+        }
     }
 
     /// The bytes of the values and of the positions that the pass writes to scratch buffers: 0 if it writes the result.
@@ -80,22 +99,46 @@ pub(in crate::pool::van_herk) fn between(task: Task<'_>) -> DType {
     }
 }
 
-/// One pass for every axis that has a window. The first reads elements of type `source`.
-pub(in crate::pool::van_herk) fn all_axes(task: Task<'_>, source: DType) -> Vec<AxisPass> {
+/// Whether the rows of planes are walked after another axis, and neighbouring units do not have neighbouring elements.
+pub(in crate::pool::van_herk) fn can_turn(task: Task<'_>) -> bool {
+    let walked: Vec<_> = windowed(task.pooling()).collect();
+    let after_others = walked.len() > 1 && walked.last() == Some(&(AXES - 1));
+    after_others && task.pixel() == 1 && !task.settings.contiguous
+}
+
+/// One pass for every axis that has a window. The first reads elements of type `source`. If `turned`, the rows of planes
+/// are transposed for theirs.
+pub(in crate::pool::van_herk) fn all_axes(
+    task: Task<'_>,
+    source: DType,
+    turned: bool,
+) -> Vec<AxisPass> {
     let walked: Vec<_> = windowed(task.pooling()).collect();
     // Transposing each axis restores the order only if the windowed axes are the last ones.
-    let transposes = task.pixel() == 1
-        && !task.settings.contiguous
-        && walked.len() > 1
-        && walked[0] + walked.len() == AXES;
-    passes(task, source, &walked, transposes, true)
+    let order = match () {
+        _ if turned => Order::Turned,
+        _ if can_turn(task) && walked[0] + walked.len() == AXES => Order::Transposing,
+        _ => Order::Straight,
+    };
+    passes(task, source, &walked, order, true)
+}
+
+/// Where passes find the elements of a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Where the tensor has them.
+    Straight,
+    /// Each pass moves its axis to the last place.
+    Transposing,
+    /// Where the tensor has them, but for rows, which are transposed.
+    Turned,
 }
 
 /// The pass along the depth before a pass over planes; `None` if the depth has no window.
 pub(in crate::pool::van_herk) fn depth(task: Task<'_>, source: DType) -> Option<AxisPass> {
     let has_window = task.axes()[0].kernel() > 1;
     let axes = if has_window { &[0][..] } else { &[] };
-    passes(task, source, axes, false, false).pop()
+    passes(task, source, axes, Order::Straight, false).pop()
 }
 
 /// The passes along the axes `walked`. If `ends`, the last of them writes the result.
@@ -103,7 +146,7 @@ fn passes(
     task: Task<'_>,
     source: DType,
     walked: &[usize],
-    transposes: bool,
+    order: Order,
     ends: bool,
 ) -> Vec<AxisPass> {
     let (axes, channels, dtype, contiguous) =
@@ -118,13 +161,16 @@ fn passes(
         let before: usize = extents[..axis].iter().product();
         let after: usize = extents[axis + 1..].iter().product();
         extents[axis] = axes[axis].output();
-        let (outer, inner) = match transposes {
+        let transposes = order == Order::Transposing;
+        let turned = order == Order::Turned && axis == AXES - 1;
+        let (outer, inner) = match () {
             // Axes that earlier passes transposed now lie behind those that are still to be walked.
-            true => (
+            _ if transposes => (
                 samples * extents[..walked[0]].iter().product::<usize>(),
                 extents[walked[0]..axis].iter().product::<usize>() * after,
             ),
-            false => (samples * before, after * channels),
+            _ if turned => (samples, before),
+            _ => (samples * before, after * channels),
         };
         let outputs = axes[axis].output();
         let dtypes = [if first { source } else { between }, if last { dtype } else { between }];
@@ -141,6 +187,7 @@ fn passes(
             outer,
             inner,
             transposes,
+            turned,
             last,
             lanes,
             dtypes,

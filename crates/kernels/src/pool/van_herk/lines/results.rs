@@ -69,7 +69,7 @@ pub(super) fn divisors_of<A: Float>(
         Divisors::<A> { others: 1i32.runtime(), usual: pass.problem.reciprocal.get::<A>() }
     } else {
         let others =
-            if comptime!(form.transposes) { line.inner } else { pass.others.modulo(line.outer) };
+            if comptime!(form.rows_inside) { line.inner } else { pass.others.modulo(line.outer) };
         let (d, h) = pass.height.div_mod(others);
         let problem = &pass.problem;
         let (axes, fold) = comptime!((form.window.axes, form.window.fold));
