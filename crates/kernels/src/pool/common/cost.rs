@@ -91,7 +91,7 @@ impl Task<'_> {
     }
 
     /// The bytes of all tensors.
-    fn bytes(&self) -> f64 {
+    pub(crate) fn bytes(&self) -> f64 {
         let Problem { pooling, reduction, dtype, gradient, .. } = self.problem;
         let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
         let indexed = reduction.has_indices() || (gradient && reduction.is_extremum());

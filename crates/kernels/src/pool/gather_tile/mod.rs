@@ -33,8 +33,8 @@ use crate::error::{PlanError, only_if};
 use crate::pool::common::blocks;
 use crate::pool::common::window::{ProblemArgs, problem_args};
 use crate::pool::common::{
-    Buffers, Kernel, Settings, Task, Tiles, blocks_on_axes, check_strip, lanes_along_width,
-    optional, tiles_args,
+    Buffers, Kernel, SECTOR, Settings, Task, Tiles, Work, blocks_on_axes, check_strip,
+    lanes_along_width, optional, tiles_args,
 };
 use crate::pool::problem::{Problem, outermost};
 
@@ -53,6 +53,19 @@ const OF_DIVISION: f64 = 20.0;
 pub struct Config {
     /// The number of strides in a block, along the outermost axis that has a window.
     pub strip: usize,
+}
+
+impl Config {
+    /// The bytes that stores move besides the inputs: units with lanes of one channel store the inputs of a row one by one,
+    /// a step of windows apart from their neighbours'.
+    fn bytes_apart(self, task: Task<'_>) -> f64 {
+        let strip = if outermost(task.pooling()) == AXES - 1 { self.strip } else { 1 };
+        let step = task.axes()[AXES - 1].stride() * strip;
+        let apart = task.device.cores.is_none() && task.lanes() == 1 && task.pixel() == 1;
+        let size = task.dtype().size();
+        let moved = if apart { (size * step).min(SECTOR) } else { size };
+        (task.inputs() * (moved - size)) as f64
+    }
 }
 
 impl fmt::Display for Config {
@@ -104,7 +117,13 @@ impl Kernel for Config {
         let moves = if task.settings.along_width { task.shuffle_cost(task.lanes()) } else { 0.0 };
         let sum = over * (task.reduce_cost(task.lanes()) + moves);
         let block = f64::from(form.all_windows()) * window + f64::from(form.all_inputs()) * sum;
-        task.launch_seconds(task.units_at(blocks_on_axes(task, &form.axes)), OF_UNIT + block, 1.0)
+        let work = Work {
+            bytes: task.bytes() + self.bytes_apart(task),
+            units: task.units_at(blocks_on_axes(task, &form.axes)) as f64,
+            instructions: OF_UNIT + block,
+            waits: 1.0,
+        };
+        work.seconds(task.device)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
