@@ -15,9 +15,10 @@ use windowpane_geometry::{DType, LIMIT};
 
 use crate::cube::buffers::{self, BufferError, Given};
 use crate::cube::convert::elem;
+use crate::cube::transpose;
 use crate::cube::unit::{plain_grid, unit_position, widest_lanes};
 use crate::device::{Capabilities, Target};
-use crate::{packed, transpose};
+use crate::packed;
 
 /// The number of elements from the first to the last in memory. Each axis has an extent and a stride in elements.
 pub fn span(axes: &[[usize; 2]]) -> usize {

@@ -14,8 +14,9 @@ use windowpane_geometry::{Convolution, DType, Filter, FilterLayout, Layout, Shap
 
 use super::problem::Pass;
 use crate::cube::convert::accumulator;
+use crate::cube::transpose;
 use crate::device::{Capabilities, Target};
-use crate::{strided, transpose};
+use crate::strided;
 
 /// The arrangement in which a kernel computes a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -27,8 +27,10 @@ pub(crate) fn algorithms(device: &Device) -> Vec<Option<PoolAlgorithm>> {
 
 /// The same for gradients.
 fn gradients(device: &Device) -> Vec<Option<PoolAlgorithm>> {
-    use PoolAlgorithm::{Direct, Gather, GatherStaged, GatherTile, SegmentedScatter, VanHerk};
-    let all = [Direct, Gather, GatherTile, GatherStaged, SegmentedScatter, VanHerk];
+    use PoolAlgorithm::{
+        Direct, Gather, GatherStaged, GatherTile, Scatter, SegmentedScatter, VanHerk,
+    };
+    let all = [Direct, Gather, GatherTile, GatherStaged, Scatter, SegmentedScatter, VanHerk];
     gradients_of(device, &all)
 }
 
@@ -759,8 +761,9 @@ fn volumes() -> impl Strategy<Value = PoolCase> {
 fn apart() -> impl Strategy<Value = PoolCase> {
     let axis = || (1usize..=9, 1usize..=4, 1usize..=2, 0usize..=2, any::<bool>());
     let layout = prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)];
-    (0usize..=3, 1usize..=5, [axis(), axis(), axis()], 1usize..=3, layout, Fill::any()).prop_map(
-        |(batch, channels, axes, rank, layout, fill)| {
+    let options = (layout, any::<bool>(), any::<bool>(), Fill::any());
+    (0usize..=3, 1usize..=5, [axis(), axis(), axis()], 1usize..=3, options).prop_map(
+        |(batch, channels, axes, rank, (layout, ceil, pads, fill))| {
             let axes = axes[..rank].iter().map(|&(extent, kernel, dilation, further, one)| {
                 let kernel = if one { extent } else { kernel.min(extent.div_ceil(dilation)) };
                 let dilation = if one { 1 } else { dilation };
@@ -770,6 +773,10 @@ fn apart() -> impl Strategy<Value = PoolCase> {
             let each = |nth: usize| -> Vec<usize> { axes.iter().map(|axis| axis[nth]).collect() };
             let extents = |nth| Extents::try_from(each(nth).as_slice()).expect("extents");
             let window = Window::new(extents(1)).dilation(extents(2)).stride(extents(3));
+            let window = if ceil { window.rounding(Rounding::Ceil) } else { window };
+            let halves: Vec<_> = each(1).iter().map(|kernel| kernel / 2).collect();
+            let padding = Extents::try_from(halves.as_slice()).expect("extents");
+            let window = if pads { window.padding(padding) } else { window };
             PoolCase { batch, channels, space: extents(0), window, layout, fill }
         },
     )
@@ -1151,6 +1158,29 @@ fn every_algorithm_plans_what_it_is_for() {
             }
         };
         assert_eq!(found, expected, "{device}");
+    }
+}
+
+/// SEMANTICS 5.1: kernels ignore an index outside its own window, in a neighbouring one or past the plane.
+#[test]
+#[cfg(feature = "kernels")]
+fn indices_outside_their_windows_give_no_gradient() {
+    for device in devices().into_iter().filter(|device| device.client().is_some()) {
+        use PoolAlgorithm::{Gather, GatherTile, Scatter};
+        for algorithm in gradients_of(&device, &[Gather, GatherTile, Scatter]) {
+            let pool = MaxPool::new([4]).stride([4]).algorithm(algorithm);
+            let plan = pool.plan_backward(&device, DType::F32, &[1, 8, 1]).unwrap();
+            let dy = Tensor::from_slice(&device, &[1f32, 2.0], [1, 2, 1]).unwrap();
+            for (indices, expected) in [
+                ([3, 4], [0.0, 0.0, 0.0, 1.0, 2.0, 0.0, 0.0, 0.0]),
+                ([4, 3], [0.0; 8]),
+                ([-1, 100], [0.0; 8]),
+            ] {
+                let indices = Tensor::from_slice(&device, &indices, [1, 2, 1]).unwrap();
+                let dx = pool.backward_with_plan(&plan, &dy, &indices).unwrap();
+                assert_eq!(dx.to_vec::<f32>().unwrap(), expected, "{device} {algorithm:?}");
+            }
+        }
     }
 }
 

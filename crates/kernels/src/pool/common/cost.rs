@@ -35,6 +35,10 @@ pub(crate) const WARP: u32 = 32;
 /// The bytes that memory and caches move at once.
 pub(crate) const SECTOR: usize = 32;
 
+/// The bytes that could be moved in the time of a store that changes a part of a sector. An H200 makes 50 to 120 such
+/// stores in a nanosecond.
+pub(crate) const PART_STORE: usize = 2 * SECTOR;
+
 /// What one launch does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {

@@ -41,7 +41,7 @@ pub(crate) fn place_args(task: Task<'_>) -> PlaceArgsLaunch {
 }
 
 /// The position in its plane of the input that an index names: −1 for no index, −2 if it is out of range. The plane is
-/// that of channel `lane` of the `outer`-th pixels.
+/// that of channel `lane` in sample `outer`; with channels first, every channel counts as a sample.
 #[cube]
 pub(crate) fn position_of(args: &PlaceArgs, outer: u32, lane: u32, index: i32) -> i32 {
     let base = (outer * args.index_batch + lane * args.index_channel) as i32;

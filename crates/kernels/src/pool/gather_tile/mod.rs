@@ -56,8 +56,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The bytes that stores move besides the inputs: units with lanes of one channel store the inputs of a row one by one,
-    /// a step of windows apart from their neighbours'.
+    /// The bytes that stores move besides the inputs. With channels first and vectors of one element, a unit stores its
+    /// inputs one by one; its neighbour's are a block further.
     fn bytes_apart(self, task: Task<'_>) -> f64 {
         let strip = if outermost(task.pooling()) == AXES - 1 { self.strip } else { 1 };
         let step = task.axes()[AXES - 1].stride() * strip;

@@ -13,11 +13,9 @@ use crate::pool::common::window::ProblemArgs;
 pub(super) struct Windows {
     problem: ProblemArgs,
     place: PlaceArgs,
-    /// The positions and the windows of a column and of a row.
+    /// The rows of a plane that is read, and the positions of a row.
     height: FastDivmod<u32>,
     width: FastDivmod<u32>,
-    down: FastDivmod<u32>,
-    along: FastDivmod<u32>,
 }
 
 #[cube(launch_unchecked)]
@@ -55,13 +53,13 @@ pub(super) fn scatter<S: Float, A: Float>(
     let there = max(position, 0i32) as u32;
     let (rest, w) = args.width.div_mod(there);
     let (d, h) = args.height.div_mod(rest);
-    let (rest, ow) = args.along.div_mod(window);
-    let (od, oh) = args.down.div_mod(rest);
+    let (rest, ow) = problem.width.output.div_mod(window);
+    let (od, oh) = problem.height.output.div_mod(rest);
     let reads = reads(&problem.depth, d, od)
         && reads(&problem.height, h, oh)
         && reads(&problem.width, w, ow);
     if position >= 0 && reads {
-        // A sum of one gradient: that of a negative zero is zero.
+        // Added to 0, as by the kernels that gather, so that −0 becomes 0.
         let sum = A::from_int(0) + A::cast_from(dy[at as usize]);
         dx[memory_of(&args.place, outer, lane, there) as usize] = S::cast_from(sum);
     }

@@ -17,7 +17,7 @@ use crate::device::{Capabilities, Target};
 use crate::error::{PlanError, only_if};
 use crate::pool::common::place::place_args;
 use crate::pool::common::window::problem_args;
-use crate::pool::common::{Buffers, Kernel, SECTOR, Settings, Task, WORD, Work, no_config};
+use crate::pool::common::{Buffers, Kernel, PART_STORE, Settings, Task, WORD, Work, no_config};
 use crate::pool::problem::Problem;
 
 use kernel::WindowsLaunch;
@@ -27,9 +27,6 @@ const NAME: &str = "scatter";
 /// The instructions of a unit that writes zeros, and of one for a window.
 const OF_ZEROS: f64 = 10.0;
 const OF_WINDOW: f64 = 100.0;
-
-/// A store of a part of a sector takes as long as moving so many of them.
-const OF_PART: usize = 2;
 
 no_config!();
 
@@ -65,7 +62,7 @@ impl Kernel for Config {
             waits: 0.0,
         };
         let windows = Work {
-            bytes: (outputs * (size + WORD + OF_PART * SECTOR)) as f64,
+            bytes: (outputs * (size + WORD + PART_STORE)) as f64,
             units: outputs as f64,
             instructions: OF_WINDOW,
             waits: 1.0,
@@ -75,7 +72,7 @@ impl Kernel for Config {
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         let Buffers { client, input: dy, output: dx, indices, .. } = buffers;
-        let winners = indices.ok_or(NO_INDICES)?;
+        let winners = indices.ok_or(PlanError::Indices { needed: true })?;
         let target = Target { client, device: task.device };
         let lanes = zero_lanes(task);
         let vectors = task.inputs() / lanes;
@@ -93,8 +90,7 @@ impl Kernel for Config {
                 task.elem(),
             );
         }
-        let extents = |of: fn(&Axis) -> usize| task.axes().each_ref().map(|axis| of(axis) as u32);
-        let ([_, height, width], [_, down, along]) = (extents(Axis::input), extents(Axis::output));
+        let [_, height, width] = task.axes().each_ref().map(|axis| axis.input() as u32);
         let (cubes, units) = task.grid(client, task.outputs());
         // SAFETY: what is stored is stored at a position of a plane of `dx`, which the kernel checks.
         unsafe {
@@ -105,14 +101,7 @@ impl Kernel for Config {
                 dy.vectors(1),
                 winners.vectors(1),
                 dx.vectors(1),
-                WindowsLaunch::new(
-                    problem_args(task),
-                    place_args(task),
-                    height,
-                    width,
-                    down,
-                    along,
-                ),
+                WindowsLaunch::new(problem_args(task), place_args(task), height, width),
                 task.settings.contiguous,
                 task.elem(),
                 task.accumulator(),
@@ -121,10 +110,6 @@ impl Kernel for Config {
         Ok(())
     }
 }
-
-/// The error for a gradient without indices, which no entry point passes on.
-const NO_INDICES: PlanError =
-    PlanError::NotApplicable { kernel: NAME, reason: "there are no indices" };
 
 /// The zeros that are written at once.
 fn zero_lanes(task: Task<'_>) -> usize {

@@ -50,7 +50,7 @@ fn known_devices_have_sensible_plans() {
             let problem = record.problem(&pooling);
             let plan = Plan::new(problem, &device).expect("a plan");
             check_limits(name, &plan, problem, &device);
-            // A gradient reads the windows over an element, of which there are no more than windows.
+            // A gradient reads the windows over an element, at most all that there are.
             let axes = pooling.grid().axes().iter();
             let over = |axis: &Axis| axis.kernel().div_ceil(axis.stride()).min(axis.output());
             let windows: usize = axes.map(over).product();

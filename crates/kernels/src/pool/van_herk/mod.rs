@@ -17,11 +17,12 @@
 //! window's divisor. `adjoint` is the pooling that computes it. A launch over planes divides what it reads; for other
 //! passes, `division` divides everything first.
 //!
-//! A pass reads and writes memory once. `lines` is the pass along one axis: a unit walks a line. Where the rows of planes
-//! are long, they are transposed before this pass and after it. `planes` is the pass along the height and the width
-//! together: a cube walks a tile of a plane, and the reductions of its columns stay in shared memory until its rows are
-//! reduced. A volume takes a pass of `lines` along the depth first. `axes` says which axes can be walked, and in which
-//! blocks.
+//! A pass reads and writes memory once. `lines` is the pass along one axis: a unit walks a line. With channels first,
+//! planes are transposed before the pass along their rows and after it, where the estimate says that this is faster.
+//! `planes` is the pass along the height and
+//! the width together: a cube walks a tile of a plane, and the reductions of its columns stay in shared memory until its
+//! rows are reduced. A volume takes a pass of `lines` along the depth first. `axes` says which axes can be walked, and in
+//! which blocks.
 
 mod adjoint;
 mod axes;
@@ -34,11 +35,11 @@ use core::fmt;
 use cubecl::server::Handle;
 use windowpane_geometry::Pooling;
 
+use crate::cube::transpose;
 use crate::device::Capabilities;
 use crate::error::{PlanError, only_if};
 use crate::pool::common::{Buffers, Kernel, Settings, Task};
 use crate::pool::problem::{Problem, check_workspace};
-use crate::transpose;
 
 use adjoint::Sums;
 
@@ -50,8 +51,8 @@ const NAME: &str = "van_herk";
 pub struct Config {
     /// Whether the height and the width of a plane are reduced in one launch.
     pub fused: bool,
-    /// If not, whether planes are transposed before and after the pass along the width, so that neighbouring units have
-    /// neighbouring elements.
+    /// Whether, with one launch per axis, planes are transposed before and after the pass along the width. Neighbouring
+    /// units then have neighbouring elements.
     pub turned: bool,
 }
 
@@ -91,8 +92,11 @@ impl Kernel for Config {
         let task = task.with(settings);
         let straight = Self { fused: fused.is_some(), turned: false };
         let turned = Self { turned: true, ..straight };
-        let can = !straight.fused && lines::can_turn(task) && transpose::is_tiled(task.device);
-        let turns = can && turned.of(&sums, task) < straight.of(&sums, task);
+        let can = !straight.fused
+            && lines::can_turn(task)
+            && transpose::is_tiled(task.device)
+            && turned.check_passes(&sums, task).is_ok();
+        let turns = can && turned.estimated(&sums, task) < straight.estimated(&sums, task);
         let config = if turns { turned } else { straight };
         let workspace = config.scratch(&sums, task);
         Ok((Settings { workspace, ..settings }, config))
@@ -108,18 +112,17 @@ impl Kernel for Config {
             planes::check(task)?;
         }
         let turns = !self.turned || (!self.fused && lines::can_turn(task));
-        only_if(NAME, turns, "it has no rows to transpose")?;
-        let [first, _] = self.divisors(&sums, task);
-        let divided = first.map(|_| task.inputs());
-        let passes = self.passes(&sums, task);
-        let moved = passes.iter().map(|axis_pass| axis_pass.moved(task.pooling()));
-        let most = moved.chain(divided).max();
-        check_workspace(most.unwrap_or(0), self.scratch(&sums, task), task.device)
+        only_if(
+            NAME,
+            turns,
+            "rows are only transposed for a pass of their own, after another axis",
+        )?;
+        self.check_passes(&sums, task)
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {
         let Ok(sums) = Sums::of(task.problem) else { return f64::INFINITY };
-        self.of(&sums, Task { problem: sums.problem(task.problem), ..task })
+        self.estimated(&sums, Task { problem: sums.problem(task.problem), ..task })
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
@@ -149,7 +152,7 @@ impl Kernel for Config {
                 lines::launch(client, task, axis_pass, self.line_units(task), tensors);
             };
             if axis_pass.turned {
-                lines::turned(client, task, axis_pass, &tensors, launch);
+                lines::launch_turned(client, task, axis_pass, &tensors, launch);
             } else {
                 launch(&tensors);
             }
@@ -172,8 +175,18 @@ impl Config {
         }
     }
 
-    /// The estimated time, for the pooling that computes a gradient.
-    fn of(self, sums: &Sums<'_>, task: Task<'_>) -> f64 {
+    /// Refuses intermediate tensors that are too large. The task is that of the pooling that is computed.
+    fn check_passes(self, sums: &Sums<'_>, task: Task<'_>) -> Result<(), PlanError> {
+        let [first, _] = self.divisors(sums, task);
+        let divided = first.map(|_| task.inputs());
+        let passes = self.passes(sums, task);
+        let moved = passes.iter().map(|axis_pass| axis_pass.moved(task.pooling()));
+        let most = moved.chain(divided).max();
+        check_workspace(most.unwrap_or(0), self.scratch(sums, task), task.device)
+    }
+
+    /// The estimated time. The task is that of the pooling that is computed.
+    fn estimated(self, sums: &Sums<'_>, task: Task<'_>) -> f64 {
         let lines = self.line_units(task);
         let passes = self.passes(sums, task);
         let passes = passes.iter().map(|axis_pass| lines::seconds(task, axis_pass, lines));

@@ -111,6 +111,7 @@ fn loading(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize, rate:
     let flat = product.flat.dimensions[2] * product.size;
     // Panels of contiguous columns were slower at half lines.
     let flat = unaligned(flat, if product.flat.mn_major { slice } else { half });
+    // It matters little where lines begin that are loaded once.
     let pixel = match product.resident(walk, tile).rows {
         0 => unaligned(pixel, if product.rows_mn_major() { slice } else { half }),
         _ => 1.0,

@@ -27,7 +27,8 @@
 //!   Where a tile is so narrow that its products finish before the next rows are loaded, a run of
 //!   pixels is loaded once for all taps along the width, and each tap reads it at a different offset
 //!   (`Im2colWalk`). Where one tile has all columns and there is room for those of all its steps, they are *resident*:
-//!   a cube loads them only once, for all its tiles. So are the rows that the products of all samples have in common.
+//!   a cube loads them only once, for all its tiles. So are rows, if one tile has all of them and each sample has a
+//!   product of its own.
 //! * The *warpgroups* wait until a stage is `full` and multiply it (`wgmma`), with their accumulators in
 //!   registers. The products are asynchronous. A stage is released when the first products of the next
 //!   stage are done, while the others are still running, so that the matrix units are never idle between
@@ -64,11 +65,12 @@
 //! fill only a fraction of a line, become lines that hold all that a window reads of a row. Pixels of an output
 //! gradient that are no whole chunks are padded, and so are rows of filters that are no whole lines of memory, where the
 //! estimate says that loading whole lines saves more than the copy takes. Filters whose terms are not contiguous are
-//! transposed. A strict `f32` is split into two `tf32`, and three products of these make up the whole product. For the weight gradient it is
-//! split into three `bf16`, with six products, since matrix units accept operands that are not contiguous along the
-//! terms only in 16 bits. The zeros and the neighbours' values that are multiplied in addition do not change finite
-//! results, but may turn infinite ones into NaN. Therefore, where the image was repacked, the warps flag results that
-//! are not finite, and these are recomputed from the original operands (`nonfinite_fixup`).
+//! transposed. A strict `f32` is split into two `tf32`, and three products of these make up the whole product. For the
+//! weight gradient it is split into three `bf16`, with six products, since matrix units accept operands that are not
+//! contiguous along the terms only in 16 bits. The zeros and the neighbours' values that are multiplied in addition do not
+//! change finite results, but may turn infinite ones into NaN. Therefore, where the image was repacked, but for padded
+//! filters, the warps flag results that are not finite, and these are recomputed from the original operands
+//! (`nonfinite_fixup`).
 
 use cubecl::ir::{ElemType, FloatKind, UIntKind};
 use cubecl::prelude::*;

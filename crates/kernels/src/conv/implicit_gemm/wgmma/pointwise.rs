@@ -20,7 +20,7 @@ use crate::conv::common::gather::{Gather, Sweep};
 use crate::conv::implicit_gemm::rules::windows_are_pixels;
 use crate::conv::problem::{Pass, Request};
 
-/// The bytes that memory is read in.
+/// The bytes that memory moves at once.
 const SECTOR: usize = 32;
 
 /// The fewest pixels of a plane. With fewer, most of a tile would be empty.
@@ -86,15 +86,16 @@ impl Pointwise {
         })
     }
 
-    /// The same with the lines of the filters padded to whole lines of memory. None if they begin at whole sectors of
-    /// memory: then padding took as long as it saved (480 → 80 channels), where they do not, it saved a tenth to a third.
+    /// The same with the lines of the filters padded to whole lines of memory; none in a weight gradient, and if they begin
+    /// at whole sectors of memory. Padding those took as long as it saved (480 → 80 channels); padding others saved a tenth
+    /// to a third.
     pub(super) fn padded(self, size: usize) -> Option<Self> {
         let bytes = self.pitch * size;
         let can = !self.sums_samples && !bytes.is_multiple_of(SECTOR);
         can.then(|| Self { pitch: bytes.next_multiple_of(LINE as usize) / size, ..self })
     }
 
-    /// The lines of the matrix with the rows.
+    /// The number of lines of the matrix with the rows.
     pub(super) fn lines(&self) -> usize {
         if self.rows_mn_major { self.terms } else { self.rows }
     }

@@ -46,7 +46,8 @@ pub(super) struct Product {
 
 impl Product {
     /// None if the copy engine cannot read the operands, and repacking does not help; or if the filters are to be
-    /// `aligned`, padded to whole lines of memory, and are not read as they are or have whole lines.
+    /// `aligned`, padded to whole lines of memory, and are not read as they are or have whole lines (with channels first,
+    /// whole sectors).
     pub(super) fn new(conv: &Convolution, request: Request, aligned: bool) -> Option<Self> {
         let Request { pass, dtype, precision } = request;
         let (parts, size) = match (dtype, precision) {

@@ -20,12 +20,12 @@ use super::Tensors;
 use super::axes::block;
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::elem;
+use crate::cube::transpose;
 use crate::cube::unit::grid;
 use crate::device::Target;
 use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
-use crate::pool::common::{SECTOR, Task, Tensor, WORD, Work, optional};
+use crate::pool::common::{PART_STORE, SECTOR, Task, Tensor, WORD, Work, optional};
 use crate::pool::problem::outermost;
-use crate::transpose;
 
 pub(super) use passes::{AxisPass, all_axes, between, can_turn, depth};
 
@@ -35,18 +35,15 @@ const OF_ELEMENT: f64 = 34.0;
 /// The reductions for each element: to a prefix, to a suffix, and of the two.
 const REDUCTIONS: f64 = 3.0;
 
-/// A store of a part of a sector takes as long as moving so many of them: 50 to 120 of them in a nanosecond on an H200.
-const OF_PART: usize = 2;
-
 /// The estimated time of a pass.
 pub(super) fn seconds(task: Task<'_>, axis_pass: &AxisPass, units: u32) -> f64 {
     let axis = &task.axes()[axis_pass.axis];
     let position = if axis_pass.indexed { WORD } else { 0 };
     let read = axis_pass.dtypes[0].size() + position;
-    // If outputs of neighbouring units are a line apart, each store changes a part of a sector.
+    // Where outputs of neighbouring units are a line apart, each store changes a part of a sector.
     let stores = axis_pass.written() / axis_pass.lanes[1];
     let stored = |size: usize| match axis_pass.transposes {
-        true if size > 0 => stores * (axis_pass.lanes[1] * size).max(OF_PART * SECTOR),
+        true if size > 0 => stores * (axis_pass.lanes[1] * size).max(PART_STORE),
         _ => axis_pass.written() * size,
     };
     let written = stored(axis_pass.dtypes[1].size()) + stored(position);
@@ -63,12 +60,13 @@ pub(super) fn seconds(task: Task<'_>, axis_pass: &AxisPass, units: u32) -> f64 {
         waits: elements / block(axis) as f64,
     };
     let turned = axis_pass.turned_bytes(task.pooling()).into_iter().filter(|bytes| *bytes > 0);
+    let turned = turned.map(|bytes| bytes.max(axis_pass.outer * transpose::SMALL_MATRIX));
     let turned: f64 = turned.map(|bytes| transpose::seconds(bytes, task.device)).sum();
     work.seconds(task.device) + turned
 }
 
 /// Launches a pass over rows: transposes the planes that it reads, and those that it writes.
-pub(super) fn turned(
+pub(super) fn launch_turned(
     client: &Client,
     task: Task<'_>,
     axis_pass: &AxisPass,
@@ -216,7 +214,7 @@ struct Form {
     /// Whether the outputs of a line are adjacent in what is written, and whether this pass writes the result.
     transposes: bool,
     last: bool,
-    /// Whether the lines of a sample, those along the outer axes, are neighbours.
+    /// Whether `inner` numbers the lines of a sample, in place of a part of `outer`.
     rows_inside: bool,
     /// The lanes of written vectors.
     written: usize,

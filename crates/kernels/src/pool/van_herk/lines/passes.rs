@@ -57,12 +57,9 @@ impl AxisPass {
     pub(in crate::pool::van_herk) fn turned_bytes(&self, pooling: &Pooling) -> [usize; 4] {
         let position = if self.indexed { DType::I32.size() } else { 0 };
         let [read, write] = self.dtypes.map(DType::size);
-        let bytes = [self.read(pooling) * read, self.read(pooling) * position];
-        let written = [self.written() * write, self.written() * position];
-        match self.turned {
-            true => [bytes[0], bytes[1], written[0], written[1]],
-            false => [0; 4],
-        }
+        let (inputs, outputs) = (self.read(pooling), self.written());
+        let bytes = [inputs * read, inputs * position, outputs * write, outputs * position];
+        bytes.map(|bytes| if self.turned { bytes } else { 0 })
     }
 
     /// The bytes of the values and of the positions that the pass writes to scratch buffers: 0 if it writes the result.
@@ -99,7 +96,8 @@ pub(in crate::pool::van_herk) fn between(task: Task<'_>) -> DType {
     }
 }
 
-/// Whether the rows of planes are walked after another axis, and neighbouring units do not have neighbouring elements.
+/// Whether rows of planes are walked after another axis on a GPU, and a pixel is one element. Units of neighbouring rows
+/// would then read elements that are a row apart.
 pub(in crate::pool::van_herk) fn can_turn(task: Task<'_>) -> bool {
     let walked: Vec<_> = windowed(task.pooling()).collect();
     let after_others = walked.len() > 1 && walked.last() == Some(&(AXES - 1));
@@ -199,7 +197,8 @@ fn passes(
     passes
 }
 
-/// The lanes that a pass reads and writes: one word on a GPU, where registers are scarce; a full load on a processor.
+/// The lanes that a pass reads and writes: one word on a GPU, where registers are scarce; a full load on a processor. So
+/// sums, which are at least a word, have one lane there, and each unit has one row and its divisors.
 fn lanes(
     inner: usize,
     outputs: usize,

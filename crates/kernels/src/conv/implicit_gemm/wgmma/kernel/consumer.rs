@@ -77,7 +77,7 @@ fn sums<E: Float>(
     let width = &work.phase.gather.width;
     // Where the first of the taps that share a run reads it.
     let begin = if comptime!(form.phased) { reach(width) } else { args.width_first };
-    // Resident rows are all rows, of which a share of a tile has some.
+    // Resident rows are those of a whole tile; a share begins within them.
     let before = if comptime!(form.resident.rows > 0) { work.row } else { 0u32.runtime() };
     let first_row = first_row + before;
     for step in work.first..work.end {

@@ -16,7 +16,7 @@
 //! is one that counts as over.
 //!
 //! Where taps share runs of pixels, the memory of the rows is a separate ring of runs. The run of a step is free
-//! whenever its stage is (`Im2colWalk::runs`), and needs no barriers of its own. A resident operand has a place for each
+//! whenever its stage is (`Im2colWalk::row_stages`), and needs no barriers of its own. A resident operand has a place for each
 //! step of a tile, and is loaded with the other operand of a cube's first tile.
 
 use cubecl::ir::dialect::general::SelectOp;
@@ -110,7 +110,7 @@ impl PipelineState {
     }
 }
 
-/// The place of a step's rows, or of its columns, of which so many are resident.
+/// The place of a step's rows or columns; `resident` is the number of steps that are resident, or 0.
 #[cube]
 pub(super) fn place(step: u32, state: PipelineState, #[comptime] resident: u32) -> u32 {
     if comptime!(resident > 1) {

@@ -37,7 +37,7 @@ pub(super) fn produce<E: Float>(
     let mut stride = first_stride(CUBE_POS_X, CUBE_COUNT_X, form);
     while tile < args.tiles {
         let work = work(tile, args, form);
-        // Resident rows are all rows, also if the first tile is a share of one.
+        // Resident rows are loaded whole, even if the first tile is only a share of one.
         let first_row = if comptime!(form.resident.rows > 0) { 0u32.runtime() } else { work.row };
         let windows = row_position(&work.phase.gather, first_row, form.gather);
         for step in work.first..work.end {

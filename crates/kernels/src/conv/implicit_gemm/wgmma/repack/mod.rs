@@ -26,8 +26,8 @@ use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather;
 use crate::conv::problem::Pass;
 use crate::cube::convert::elem;
+use crate::cube::transpose;
 use crate::device::Target;
-use crate::transpose;
 
 pub(super) mod image;
 
