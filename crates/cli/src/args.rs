@@ -117,7 +117,8 @@ pub(crate) struct PoolArgs {
     /// block_reduce (many threads per window), stencil (3×3 averages share their sums), cpu_rows (CPU threads keep
     /// what neighbouring windows share); for gradients gather (reads every window over an input), gather_tile
     /// (neighbouring inputs share loads), gather_staged (windows in shared memory), scatter (windows that do not overlap)
-    /// or segmented_scatter (many windows over an input); for norms lp; for ranks and modes rank; for stochastic pooling stochastic
+    /// or segmented_scatter (many windows over an input); for norms lp; for ranks and modes rank; for stochastic pooling
+    /// stochastic
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
     /// Type to compute in: f64, f32, f16, bf16, i32, i16, u16, i8 or u8 [default: the file's, else f32]

@@ -8,3 +8,6 @@ pub(crate) mod random;
 pub(crate) mod registers;
 pub(crate) mod transpose;
 pub(crate) mod unit;
+
+/// The bytes of a sector: the least that memory and caches move.
+pub(crate) const SECTOR: usize = 32;

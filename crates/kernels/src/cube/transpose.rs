@@ -8,6 +8,7 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::DType;
 
+use crate::cube::SECTOR;
 use crate::cube::convert::elem;
 use crate::cube::unit::{grid, plain_grid, plain_units, unit_position, widest_lanes};
 use crate::device::{Capabilities, Target};
@@ -22,9 +23,6 @@ const LARGE_SHARED_BYTES: usize = 40 << 10;
 
 /// The bytes of a row of a tile where a matrix is large: as many as a GPU reads at once.
 const ROW_BYTES: usize = 128;
-
-/// The bytes that a GPU moves at least.
-const SECTOR: usize = 32;
 
 /// The shortest rows, in elements, that are made longer so that columns lie in different banks.
 const LEAST_PADDED: usize = 16;

@@ -12,6 +12,7 @@ use crate::conv::common::cost;
 use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::gather::Gather;
 use crate::conv::problem::Task;
+use crate::cube::SECTOR;
 
 /// The instructions of a loaded vector of pixels, and of a product, of a unit that computes a block.
 const PIXEL: f64 = 17.0;
@@ -49,9 +50,8 @@ const CHANNELS_LAST: WalkCosts =
 const CHANNELS_FIRST: WalkCosts =
     WalkCosts { load: 9.6, pixel: 6.2, latency: 53.0, alone: 0.82, exposed: 0.41 };
 
-/// The cycles of each sector of memory that a warp stores to at once with channels first, and the bytes of a sector.
+/// The cycles of each sector of memory that a warp stores to at once with channels first.
 const CYCLES_PER_SECTOR: f64 = 1.5;
-const SECTOR: f64 = 32.0;
 const WARP: f64 = 32.0;
 
 /// The factor of a line whose last run has rows of the run before it. A fit to times gives 1; this one chooses better.
@@ -122,7 +122,7 @@ fn storing(form: &rolling::Form, gather: &Gather, dtype: DType) -> f64 {
     let together = (width.rows as f64 / rows).ceil().min(WARP);
     let lines = WARP / together;
     let bytes = together * rows * (width.out_step * dtype.size()) as f64;
-    let sectors = (lines * (bytes / SECTOR + 1.0)).min(WARP);
+    let sectors = (lines * (bytes / SECTOR as f64 + 1.0)).min(WARP);
     let stores = rows / f64::from(form.stored) / f64::from(form.step);
     CYCLES_PER_SECTOR * f64::from(rolling::UNITS) / WARP * stores * sectors
 }

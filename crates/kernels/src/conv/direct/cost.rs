@@ -6,6 +6,7 @@ use windowpane_geometry::Layout;
 use crate::conv::common::cost;
 use crate::conv::common::gather::{inner, weight_steps};
 use crate::conv::problem::{Pass, Task, results, windows};
+use crate::cube::SECTOR;
 
 /// The cycles from one term of a unit's sum to the next, and the instructions of a term.
 const LATENCY: f64 = 55.0;
@@ -15,9 +16,8 @@ const TERM: f64 = 8.0;
 const TAP: f64 = 8.0;
 const ELEMENT: f64 = 50.0;
 
-/// The instructions that take as long as a sector of memory for a plane, and the bytes of a sector.
-const SECTOR: f64 = 2.0;
-const SECTOR_BYTES: usize = 32;
+/// The instructions that take as long as a sector of memory for a plane.
+const OF_SECTOR: f64 = 2.0;
 
 pub(super) fn seconds(task: Task<'_>, splits: usize) -> f64 {
     let Task { conv, request, device } = task;
@@ -39,9 +39,9 @@ pub(super) fn seconds(task: Task<'_>, splits: usize) -> f64 {
         _ if conv.filter().count() > conv.groups() => weight_steps(conv, pass).column,
         _ => weight_steps(conv, pass).group,
     };
-    let spread = (step * request.dtype.size()).min(SECTOR_BYTES);
+    let spread = (step * request.dtype.size()).min(SECTOR);
     let (taps, terms) = (taps as f64 * TAP, terms as f64);
-    let instructions = TERM * (ELEMENT + taps + terms) + SECTOR * spread as f64 * terms;
+    let instructions = TERM * (ELEMENT + taps + terms) + OF_SECTOR * spread as f64 * terms;
     let elements = (results(conv, pass) * splits) as f64;
     let units = device.multiprocessor_count() as f64 * device.units_per_cycle();
     // The cores of a processor compute one element after the other.

@@ -10,6 +10,7 @@
 
 use windowpane_geometry::{AXES, Axis};
 
+use crate::cube::SECTOR;
 use crate::device::Capabilities;
 use crate::pool::common::Task;
 use crate::pool::problem::{Problem, Reduction};
@@ -31,9 +32,6 @@ const BARRIER: f64 = 5000.0;
 
 /// The units of a warp, which executes both branches if its units need different ones.
 pub(crate) const WARP: u32 = 32;
-
-/// The bytes that memory and caches move at once.
-pub(crate) const SECTOR: usize = 32;
 
 /// The bytes that could be moved in the time of a store that changes a part of a sector. An H200 makes 50 to 120 such
 /// stores in a nanosecond.

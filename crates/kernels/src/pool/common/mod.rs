@@ -31,7 +31,7 @@ pub(super) mod window;
 
 pub(super) use blocks::{Block, blocks_of, blocks_on_axes, check_blocks, window_lanes};
 pub(super) use buffers::{Buffers, Tensor, optional};
-pub(super) use cost::{PART_STORE, SECTOR, WARP, WORD, Work};
+pub(super) use cost::{PART_STORE, WARP, WORD, Work};
 pub(super) use cubes::{CubePosition, Cubes, CubesArgs, Planes, cube_position};
 pub(super) use kernel::{Kernel, no_config};
 pub(super) use lanes::{

@@ -28,13 +28,14 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis};
 
+use crate::cube::SECTOR;
 use crate::device::Capabilities;
 use crate::error::{PlanError, only_if};
 use crate::pool::common::blocks;
 use crate::pool::common::window::{ProblemArgs, problem_args};
 use crate::pool::common::{
-    Buffers, Kernel, SECTOR, Settings, Task, Tiles, Work, blocks_on_axes, check_strip,
-    lanes_along_width, optional, tiles_args,
+    Buffers, Kernel, Settings, Task, Tiles, Work, blocks_on_axes, check_strip, lanes_along_width,
+    optional, tiles_args,
 };
 use crate::pool::problem::{Problem, outermost};
 

@@ -25,12 +25,13 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
+use crate::cube::SECTOR;
 use crate::cube::convert::Widening;
 use crate::device::Capabilities;
 use crate::error::{PlanError, only_if};
 use crate::pool::common::window::indexing;
 use crate::pool::common::{
-    Buffers, Cubes, CubesArgs, Kernel, Planes, SECTOR, Settings, Task, no_config, widest_divisor,
+    Buffers, Cubes, CubesArgs, Kernel, Planes, Settings, Task, no_config, widest_divisor,
 };
 use crate::pool::problem::{Problem, pixel_channels};
 

@@ -19,10 +19,9 @@
 //!
 //! A pass reads and writes memory once. `lines` is the pass along one axis: a unit walks a line. With channels first,
 //! planes are transposed before the pass along their rows and after it, where the estimate says that this is faster.
-//! `planes` is the pass along the height and
-//! the width together: a cube walks a tile of a plane, and the reductions of its columns stay in shared memory until its
-//! rows are reduced. A volume takes a pass of `lines` along the depth first. `axes` says which axes can be walked, and in
-//! which blocks.
+//! `planes` is the pass along the height and the width together: a cube walks a tile of a plane, and the reductions of its
+//! columns stay in shared memory until its rows are reduced. A volume takes a pass of `lines` along the depth first.
+//! `axes` says which axes can be walked, and in which blocks.
 
 mod adjoint;
 mod axes;

@@ -19,9 +19,7 @@ use super::tile::{CHUNK_BYTES, LINE};
 use crate::conv::common::gather::{Gather, Sweep};
 use crate::conv::implicit_gemm::rules::windows_are_pixels;
 use crate::conv::problem::{Pass, Request};
-
-/// The bytes that memory moves at once.
-const SECTOR: usize = 32;
+use crate::cube::SECTOR;
 
 /// The fewest pixels of a plane. With fewer, most of a tile would be empty.
 const LEAST_PIXELS: usize = 64;

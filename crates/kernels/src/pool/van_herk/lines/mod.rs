@@ -18,13 +18,14 @@ use windowpane_geometry::{AXES, Axis, DType};
 
 use super::Tensors;
 use super::axes::block;
+use crate::cube::SECTOR;
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::elem;
 use crate::cube::transpose;
 use crate::cube::unit::grid;
 use crate::device::Target;
 use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
-use crate::pool::common::{PART_STORE, SECTOR, Task, Tensor, WORD, Work, optional};
+use crate::pool::common::{PART_STORE, Task, Tensor, WORD, Work, optional};
 use crate::pool::problem::outermost;
 
 pub(super) use passes::{AxisPass, all_axes, between, can_turn, depth};
