@@ -8,7 +8,6 @@ use crate::cube::unit::unit_position;
 
 /// Unit (`part`, `f`) adds the rows of its part.
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments, reason = "the numbers of a launch")]
 pub(super) fn bias<S: Float, A: Float, O: Float>(
     dy: &[S],
     out: &mut [O],

@@ -1,13 +1,13 @@
 //! The interface that all kernels implement.
 
-use core::fmt::Debug;
+use core::fmt::{Debug, Display};
 
-use windowpane_geometry::{Convolution, Precision, Tile};
+use windowpane_geometry::{Convolution, Precision, Tile, TileOverrides};
 
 use super::arguments::Arguments;
 use super::split_k;
 use crate::conv::problem::{Request, Task};
-use crate::error::PlanError;
+use crate::error::{NotApplicable, PlanError};
 
 /// A kernel and its configuration. Each kernel's `Config` implements it.
 pub(in crate::conv) trait Kernel: Debug {
@@ -54,4 +54,23 @@ pub(in crate::conv) trait Kernel: Debug {
 
     /// Launches the kernel.
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError>;
+}
+
+/// What the registry asks of each kernel's `Config`, which prints its numbers.
+pub(in crate::conv) trait Configure: Kernel + Display + Copy {
+    /// The name of the kernel.
+    const NAME: &'static str;
+
+    /// Whether it computes quantized convolutions, and bias gradients, which are sums without products.
+    const MULTIPLIES_INTEGERS: bool = false;
+    const ADDS: bool = false;
+
+    /// Whether the kernel can compute a problem on a device, and if not, why.
+    fn applies(task: Task<'_>) -> Result<(), NotApplicable>;
+
+    /// The best configuration for a problem and a device.
+    fn new(task: Task<'_>) -> Option<Self>;
+
+    /// The configuration with some numbers of its tile replaced.
+    fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError>;
 }

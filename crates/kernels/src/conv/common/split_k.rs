@@ -138,7 +138,6 @@ fn units_per_sum(vectors: usize, splits: usize, device: &Capabilities) -> u32 {
 
 /// Adds the parts of a vector of sums, and applies the epilogue. `elements` and `filters` count vectors.
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments, reason = "the numbers of a launch")]
 fn sum_parts<A: Float, S: Float, O: Size>(
     parts: &[Vector<A, O>],
     epilogue: &EpilogueArgs<S, O>,

@@ -5,6 +5,7 @@ use core::fmt;
 use windowpane_geometry::{Convolution, LIMIT, Layout, Precision, Tile, TileOverrides};
 
 use crate::conv::common::gather::columns;
+use crate::conv::common::kernel::Configure;
 use crate::conv::common::pack::Packing;
 use crate::conv::common::rules::{
     MOST_ROWS, check_neighbours, check_registers, has_few_phases, register_tile, registers,
@@ -12,9 +13,6 @@ use crate::conv::common::rules::{
 };
 use crate::conv::problem::{Pass, Task};
 use crate::error::{NotApplicable, PlanError, require};
-
-/// The name of the kernel.
-pub(in crate::conv) const NAME: &str = "cpu";
 
 /// The register tile of a thread: rows by vectors of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,31 +26,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// As many rows by vectors of accumulators as fit in a processor's registers, together with the weights of one term
-    /// and the value that they are multiplied by.
-    pub(in crate::conv) fn new(task: Task<'_>) -> Self {
-        let Task { conv, request, device } = task;
-        let columns = columns(conv, request.pass);
-        let lanes = (widest_register(request.dtype, device) as usize).min(match request.pass {
-            // The vectors of the output gradient are loaded in its original layout.
-            Pass::Weight => 1 << contiguous_filters(conv).trailing_zeros().min(30),
-            _ => columns.next_power_of_two(),
-        });
-        // Processors with 64-byte vectors have 32 vector registers, others have 16.
-        let (registers, most) = if device.load_bytes >= 64 { (31, 4) } else { (15, 2) };
-        let vectors = columns.div_ceil(lanes).min(most);
-        let rows = ((registers - 1 - vectors) / vectors).min(MOST_ROWS);
-        Self { rows: rows as u32, vectors: vectors as u32, lanes: lanes as u32 }
-    }
-
     pub(super) fn as_tile(self) -> Tile {
         register_tile(self.rows, self.vectors, self.lanes)
-    }
-
-    /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
-        let [rows, vectors, lanes] = registers(overrides, [self.rows, self.vectors, self.lanes])?;
-        Ok(Self { rows, vectors, lanes })
     }
 
     pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
@@ -70,22 +45,47 @@ impl fmt::Display for Config {
     }
 }
 
-/// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
-    let Task { conv, request, device } = task;
-    require(device.cores.is_some(), "it is for CPUs")?;
-    require(request.precision == Precision::Strict, "it does not round to tf32")?;
-    match request.pass {
-        Pass::Forward | Pass::Data => {
-            let lanes = widest_register(request.dtype, device) as usize;
-            require(
-                Packing::new(conv, request.pass, lanes).elements() <= LIMIT,
-                "the packed filters are too large",
-            )?;
-            require(has_few_phases(conv, request.pass), "strides make too many phases")
+impl Configure for Config {
+    const NAME: &'static str = "cpu";
+
+    fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+        let Task { conv, request, device } = task;
+        require(device.cores.is_some(), "it is for CPUs")?;
+        require(request.precision == Precision::Strict, "it does not round to tf32")?;
+        match request.pass {
+            Pass::Forward | Pass::Data => {
+                let lanes = widest_register(request.dtype, device) as usize;
+                require(
+                    Packing::new(conv, request.pass, lanes).elements() <= LIMIT,
+                    "the packed filters are too large",
+                )?;
+                require(has_few_phases(conv, request.pass), "strides make too many phases")
+            }
+            Pass::Weight => Ok(()),
+            Pass::Bias => Err(NotApplicable("a bias gradient has no products")),
         }
-        Pass::Weight => Ok(()),
-        Pass::Bias => Err(NotApplicable("a bias gradient has no products")),
+    }
+
+    /// As many rows by vectors of accumulators as fit in a processor's registers, together with the weights of one term
+    /// and the value that they are multiplied by.
+    fn new(task: Task<'_>) -> Option<Self> {
+        let Task { conv, request, device } = task;
+        let columns = columns(conv, request.pass);
+        let lanes = (widest_register(request.dtype, device) as usize).min(match request.pass {
+            // The vectors of the output gradient are loaded in its original layout.
+            Pass::Weight => 1 << contiguous_filters(conv).trailing_zeros().min(30),
+            _ => columns.next_power_of_two(),
+        });
+        // Processors with 64-byte vectors have 32 vector registers, others have 16.
+        let (registers, most) = if device.load_bytes >= 64 { (31, 4) } else { (15, 2) };
+        let vectors = columns.div_ceil(lanes).min(most);
+        let rows = ((registers - 1 - vectors) / vectors).min(MOST_ROWS);
+        Some(Self { rows: rows as u32, vectors: vectors as u32, lanes: lanes as u32 })
+    }
+
+    fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let [rows, vectors, lanes] = registers(overrides, [self.rows, self.vectors, self.lanes])?;
+        Ok(Self { rows, vectors, lanes })
     }
 }
 

@@ -108,7 +108,6 @@ struct Terms {
 
 /// Adds the terms of a tap to every sum, if any row reads inside the tensor at this tap.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_tap<S: Float, A: Float, N: Size>(
     a: &[S],
     packed: &[Vector<A, N>],
@@ -145,7 +144,6 @@ fn add_tap<S: Float, A: Float, N: Size>(
 
 /// Adds one term of a tap to every sum.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_term<S: Float, A: Float, N: Size>(
     a: &[S],
     packed: &[Vector<A, N>],
@@ -178,7 +176,6 @@ fn add_term<S: Float, A: Float, N: Size>(
 
 /// Stores a vector of results, except columns past the last.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<S: Float, A: Float, N: Size, O: Size>(
     epilogue: &EpilogueArgs<S, O>,
     out: &mut [Vector<S, O>],

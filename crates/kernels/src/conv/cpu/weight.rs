@@ -240,7 +240,6 @@ fn cpu_weight<S: Float, A: Float, R: Float, N: Size>(
 
 /// Adds the products of a window: the pixel's channels, at offsets `channels`, times the gradients, at `columns`.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_window<S: Float, A: Float, N: Size>(
     x: &[S],
     dy: &[Vector<S, N>],

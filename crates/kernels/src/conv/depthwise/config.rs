@@ -7,15 +7,13 @@ use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, Tile
 use super::cost;
 use super::rolling::walks;
 use super::weight;
+use crate::conv::common::kernel::Configure;
 use crate::conv::common::rules::{
     MOST_ROWS, check_block, check_neighbours, check_number, check_registers, check_sums,
     has_few_phases, has_few_taps, register_tile, registers, widest_vector,
 };
 use crate::conv::problem::{Pass, Task};
 use crate::error::{NotApplicable, PlanError, require};
-
-/// The name of the kernel.
-pub(in crate::conv) const NAME: &str = "depthwise";
 
 /// The register tile of a unit: lines of rows by a vector of channels. With channels first, it is by a vector of rows.
 /// In a weight gradient, a run of windows, whose products are added for some lines of taps.
@@ -33,47 +31,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// On a processor, as many rows as leave enough registers for the weights of a row of taps. On a GPU, the walk with the
-    /// lowest estimate if units can walk down lines; otherwise as many rows as divide a line well, and two lines where
-    /// these have most of their pixels in common.
-    pub(in crate::conv) fn new(task: Task<'_>) -> Self {
-        let Task { conv, request, device } = task;
-        let widest = widest_vector(request.dtype, device);
-        let lanes: u32 = 1 << neighbours(conv).trailing_zeros().min(widest.ilog2());
-        if request.pass == Pass::Weight {
-            return Self::of_weight(task, lanes);
-        }
-        // Processors with 64-byte vectors have 32 vector registers, others have 16.
-        let registers: usize = if device.load_bytes >= 64 { 30 } else { 14 };
-        let [_, height, width] = conv.grid().axes();
-        let taps = width.kernel();
-        let results = |axis: &Axis| match request.pass {
-            Pass::Data => axis.input().div_ceil(axis.stride()),
-            _ => axis.output(),
-        };
-        if device.cores.is_none() {
-            let extents = [results(width), results(height)].map(|extent| extent as u32);
-            let walks = Self::walks(extents, conv.layout(), lanes);
-            if let Some(walk) = cost::fastest(task, walks) {
-                return walk;
-            }
-        }
-        let (rows, lines) = match (device.cores, conv.layout()) {
-            // The lines of images are most often a multiple of 7 vectors long.
-            (Some(_), Layout::ChannelsFirst) if lanes > 1 => {
-                (if registers > 14 { 7 } else { 4 }, 2)
-            }
-            (Some(_), _) => (registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS), 1),
-            (None, Layout::ChannelsLast) => {
-                let rows = rows(results(width), taps);
-                let held = 3 * rows + taps - 1;
-                (rows, if height.kernel() >= HIGH && held <= MOST_HELD { 2 } else { 1 })
-            }
-            (None, Layout::ChannelsFirst) => (rows(results(width) / lanes as usize, taps), 1),
-        };
-        Self { rows: rows as u32, lines, lanes, vectors: 1 }
-    }
-
     /// The walks that are tried for lines of `width` results, of which there are `height`, with at most `most` lanes.
     fn walks([width, height]: [u32; 2], layout: Layout, most: u32) -> impl Iterator<Item = Self> {
         let (most, least, longest) = match layout {
@@ -113,19 +70,6 @@ impl Config {
         Tile { block_n: unit.block_n.saturating_mul(self.vectors), ..unit }
     }
 
-    /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
-        let unit = TileOverrides { block_n: None, ..*overrides };
-        let [rows, lines, lanes] = registers(&unit, [self.rows, self.lines, self.lanes])?;
-        let mut config = Self { rows, lines, lanes, ..self };
-        if let Some(block) = overrides.block_n {
-            let of = register_tile(rows, lines, lanes).block_n;
-            check_block("block_n", block, of, of.saturating_mul(weight::UNITS))?;
-            config.vectors = block / of;
-        }
-        Ok(config)
-    }
-
     pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
         let Task { conv, request, .. } = task;
         if request.pass == Pass::Weight {
@@ -153,6 +97,81 @@ impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rows, lines, lanes, vectors } = self;
         write!(f, "rows={rows},lines={lines},lanes={lanes},vectors={vectors}")
+    }
+}
+
+impl Configure for Config {
+    const NAME: &'static str = "depthwise";
+
+    fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+        let Task { conv, request, device } = task;
+        let one_each =
+            conv.filter().channels() == 1 && conv.filter().count() == conv.input().channels();
+        require(one_each, "there is not one filter of one channel for each channel")?;
+        require(request.precision == Precision::Strict, "it does not round to tf32")?;
+        require(has_few_taps(conv), "taps along the width are too many or too far apart")?;
+        if request.pass == Pass::Weight {
+            require(device.cores.is_none(), "on processors it has no weight gradient")?;
+            require(conv.layout() == Layout::ChannelsLast, "channels are not last")?;
+            require(
+                device.shared_bytes >= weight::SHARED_BYTES,
+                "the device has no shared memory",
+            )?;
+        }
+        require(has_few_phases(conv, request.pass), "strides make too many phases")
+    }
+
+    /// On a processor, as many rows as leave enough registers for the weights of a row of taps. On a GPU, the walk with the
+    /// lowest estimate if units can walk down lines; otherwise as many rows as divide a line well, and two lines where
+    /// these have most of their pixels in common.
+    fn new(task: Task<'_>) -> Option<Self> {
+        let Task { conv, request, device } = task;
+        let widest = widest_vector(request.dtype, device);
+        let lanes: u32 = 1 << neighbours(conv).trailing_zeros().min(widest.ilog2());
+        if request.pass == Pass::Weight {
+            return Some(Self::of_weight(task, lanes));
+        }
+        // Processors with 64-byte vectors have 32 vector registers, others have 16.
+        let registers: usize = if device.load_bytes >= 64 { 30 } else { 14 };
+        let [_, height, width] = conv.grid().axes();
+        let taps = width.kernel();
+        let results = |axis: &Axis| match request.pass {
+            Pass::Data => axis.input().div_ceil(axis.stride()),
+            _ => axis.output(),
+        };
+        if device.cores.is_none() {
+            let extents = [results(width), results(height)].map(|extent| extent as u32);
+            let walks = Self::walks(extents, conv.layout(), lanes);
+            if let Some(walk) = cost::fastest(task, walks) {
+                return Some(walk);
+            }
+        }
+        let (rows, lines) = match (device.cores, conv.layout()) {
+            // The lines of images are most often a multiple of 7 vectors long.
+            (Some(_), Layout::ChannelsFirst) if lanes > 1 => {
+                (if registers > 14 { 7 } else { 4 }, 2)
+            }
+            (Some(_), _) => (registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS), 1),
+            (None, Layout::ChannelsLast) => {
+                let rows = rows(results(width), taps);
+                let held = 3 * rows + taps - 1;
+                (rows, if height.kernel() >= HIGH && held <= MOST_HELD { 2 } else { 1 })
+            }
+            (None, Layout::ChannelsFirst) => (rows(results(width) / lanes as usize, taps), 1),
+        };
+        Some(Self { rows: rows as u32, lines, lanes, vectors: 1 })
+    }
+
+    fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let unit = TileOverrides { block_n: None, ..*overrides };
+        let [rows, lines, lanes] = registers(&unit, [self.rows, self.lines, self.lanes])?;
+        let mut config = Self { rows, lines, lanes, ..self };
+        if let Some(block) = overrides.block_n {
+            let of = register_tile(rows, lines, lanes).block_n;
+            check_block("block_n", block, of, of.saturating_mul(weight::UNITS))?;
+            config.vectors = block / of;
+        }
+        Ok(config)
     }
 }
 
@@ -186,22 +205,6 @@ const MOST_HELD_SUMS: u32 = 20;
 
 /// The most registers of a unit for the sums of a weight gradient that the kernel is compiled for.
 const MOST_WEIGHT_SUMS: u32 = 160;
-
-/// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
-    let Task { conv, request, device } = task;
-    let one_each =
-        conv.filter().channels() == 1 && conv.filter().count() == conv.input().channels();
-    require(one_each, "there is not one filter of one channel for each channel")?;
-    require(request.precision == Precision::Strict, "it does not round to tf32")?;
-    require(has_few_taps(conv), "taps along the width are too many or too far apart")?;
-    if request.pass == Pass::Weight {
-        require(device.cores.is_none(), "on processors it has no weight gradient")?;
-        require(conv.layout() == Layout::ChannelsLast, "channels are not last")?;
-        require(device.shared_bytes >= weight::SHARED_BYTES, "the device has no shared memory")?;
-    }
-    require(has_few_phases(conv, request.pass), "strides make too many phases")
-}
 
 /// The number of elements that are contiguous in memory and may be the lanes of vectors.
 fn neighbours(conv: &Convolution) -> usize {

@@ -41,7 +41,6 @@ fn work_of(block: &RunArgs, i: u32, #[comptime] form: Form) -> UnitWork {
 }
 
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
 pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
@@ -79,7 +78,6 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
 
 /// Adds the lines of pixels that a unit reads. `row` is the unit's first row.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_lines<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
@@ -132,7 +130,6 @@ fn add_lines<S: Float, A: Float, N: Size>(
 
 /// Stores the results of a unit. The first one is at `first`; the next one along the width is `rows` rows further.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<S: Float, A: Float, N: Size, C: Size>(
     bias: &ComptimeOption<Box<[Vector<S, C>]>>,
     epilogue: &EpilogueArgs<S, N>,

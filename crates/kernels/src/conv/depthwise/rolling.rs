@@ -300,7 +300,6 @@ struct Column {
 }
 
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
 fn depthwise_rolling<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
     a: &[Vector<S, P>],
     filters: &[Vector<W, N>],
@@ -356,7 +355,6 @@ fn depthwise_rolling<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
 
 /// Computes the results of a unit.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn walk<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
     a: &[Vector<S, P>],
     filters: &[Vector<W, N>],
@@ -471,7 +469,6 @@ fn add_line<A: Float, N: Size>(
 
 /// Stores line `line` of the results, which is finished and in the slot after `i`.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<S: Float, A: Float, N: Size, O: Size>(
     bias: &ComptimeOption<Box<[Vector<S, N>]>>,
     epilogue: &EpilogueArgs<S, O>,

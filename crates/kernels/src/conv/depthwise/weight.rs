@@ -398,7 +398,6 @@ fn add_walk<S: Float, A: Float, N: Size>(
 /// Starts the loads of the gradients of the walk's line `line` into a buffer. Those that do not exist are replaced by others
 /// and not used: a load under a condition would need a move, which waits for it.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load_windows<S: Float, N: Size>(
     dy: &[Vector<S, N>],
     gather: &GatherArgs,
@@ -422,7 +421,6 @@ fn load_windows<S: Float, N: Size>(
 /// Adds the products of a line of pixels, the `j`-th of those at which line `line` of the windows begins, with the lines of
 /// windows that read it, if it is `inside` the image.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_line<A: Float, N: Size>(
     pixels: &Sequence<Vector<A, N>>,
     gradients: &Registers<A, N>,
@@ -461,7 +459,6 @@ fn add_line<A: Float, N: Size>(
 
 /// Adds the sums of the units that share the walks of a vector, and stores them.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_strips<A: Float, R: Float, N: Size>(
     dw: &mut [R],
     gather: &GatherArgs,

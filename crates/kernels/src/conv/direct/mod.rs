@@ -9,27 +9,26 @@
 //! Only taps inside the input are read. This kernel computes every problem, except in tf32, and is the baseline for the
 //! others; where one of them applies and the problem is large, it is many times slower.
 
-use windowpane_geometry::{Convolution, Precision, Tile};
+use core::fmt;
+
+use windowpane_geometry::{Convolution, Precision, Tile, TileOverrides};
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::Epilogue;
-use crate::conv::common::kernel::Kernel;
+use crate::conv::common::kernel::{Configure, Kernel};
 use crate::conv::common::rules::independent_units;
 use crate::conv::common::tensor::{Order, filter_args, tensor_args};
 use crate::conv::problem::{Pass, Request, Task, operands, results, windows};
 use crate::cube::axis::{AxisForm, axis_args};
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
-use crate::error::{NotApplicable, PlanError, require};
+use crate::error::{NotApplicable, PlanError, ensure, require};
 
 mod cost;
 mod kernel;
 
 use kernel::{Form, ProblemLaunch};
-
-/// The name of the kernel.
-pub(in crate::conv) const NAME: &str = "direct";
 
 /// The units of a cube on a GPU.
 const UNITS: u32 = 256;
@@ -37,6 +36,35 @@ const UNITS: u32 = 256;
 /// Empty: the kernel has nothing to configure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config;
+
+/// Prints nothing.
+impl fmt::Display for Config {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+}
+
+impl Configure for Config {
+    const NAME: &'static str = "direct";
+    const MULTIPLIES_INTEGERS: bool = true;
+    const ADDS: bool = true;
+
+    /// A bias gradient has no factors to round.
+    fn applies(Task { request, .. }: Task<'_>) -> Result<(), NotApplicable> {
+        let is_exact = request.precision == Precision::Strict || request.pass == Pass::Bias;
+        require(is_exact, "it does not round to tf32")
+    }
+
+    fn new(_: Task<'_>) -> Option<Self> {
+        Some(Self)
+    }
+
+    fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let error = PlanError::Untiled { kernel: Self::NAME };
+        ensure(*overrides == TileOverrides::default(), error)?;
+        Ok(self)
+    }
+}
 
 impl Kernel for Config {
     fn tile(&self) -> Option<Tile> {
@@ -125,12 +153,6 @@ impl Kernel for Config {
         }
         Ok(())
     }
-}
-
-/// Whether the kernel can compute a problem. It does not round to tf32; a bias gradient has no factors to round.
-pub(in crate::conv) fn applies(request: Request) -> Result<(), NotApplicable> {
-    let is_exact = request.precision == Precision::Strict || request.pass == Pass::Bias;
-    require(is_exact, "it does not round to tf32")
 }
 
 fn problem_args(conv: &Convolution, elements: usize, splits: usize) -> ProblemLaunch {

@@ -5,14 +5,12 @@ use core::fmt;
 use windowpane_geometry::{Layout, Precision, Tile, TileOverrides};
 
 use crate::conv::common::gather::{columns, inner};
+use crate::conv::common::kernel::Configure;
 use crate::conv::common::rules::{
     check_number, has_few_phases, has_few_taps, register_tile, registers, widest_load,
 };
 use crate::conv::problem::{Pass, Task, fragment};
 use crate::error::{NotApplicable, PlanError, require};
-
-/// The name of the kernel.
-pub(in crate::conv) const NAME: &str = "grouped";
 
 /// The lanes of every vector, of channels that are read or of filters.
 pub(super) const LANES: u32 = 4;
@@ -30,19 +28,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// A run of eight rows.
-    pub(in crate::conv) const DEFAULT: Self = Self { rows: 8 };
-
     pub(super) fn as_tile(self) -> Tile {
         register_tile(self.rows, 1, LANES)
-    }
-
-    /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
-        let [rows, vectors, lanes] = registers(overrides, [self.rows, 1, LANES])?;
-        check_number("ratio_n", vectors, 1)?;
-        check_number("elems_per_thread", lanes, LANES)?;
-        Ok(Self { rows })
     }
 }
 
@@ -52,31 +39,46 @@ impl fmt::Display for Config {
     }
 }
 
-/// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
-    let Task { conv, request, device } = task;
-    let most = match fragment(task) {
-        Some(_) => MOST_CHANNELS_BESIDE_MATRIX_UNITS,
-        None => MOST_CHANNELS,
-    };
-    let lanes = LANES as usize;
-    let few = |count: usize| count.is_multiple_of(lanes) && (1..=most).contains(&count);
-    require(device.cores.is_none(), "it is for GPUs")?;
-    require(request.precision == Precision::Strict, "it does not round to tf32")?;
-    require(
-        matches!(request.pass, Pass::Forward | Pass::Data),
-        "it computes only the forward pass and the data gradient",
-    )?;
-    require(conv.groups() > 1, "there is one group")?;
-    require(conv.layout() == Layout::ChannelsLast, "channels are not last")?;
-    require(
-        few(inner(conv, request.pass)) && few(columns(conv, request.pass)),
-        "channels and filters per group must be multiples of 4, and few",
-    )?;
-    require(
-        widest_load(request.dtype, device) == LANES,
-        "the device does not load vectors of 4 elements of this type",
-    )?;
-    require(has_few_taps(conv), "taps along the width are too many or too far apart")?;
-    require(has_few_phases(conv, request.pass), "strides make too many phases")
+impl Configure for Config {
+    const NAME: &'static str = "grouped";
+
+    fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+        let Task { conv, request, device } = task;
+        let most = match fragment(task) {
+            Some(_) => MOST_CHANNELS_BESIDE_MATRIX_UNITS,
+            None => MOST_CHANNELS,
+        };
+        let lanes = LANES as usize;
+        let few = |count: usize| count.is_multiple_of(lanes) && (1..=most).contains(&count);
+        require(device.cores.is_none(), "it is for GPUs")?;
+        require(request.precision == Precision::Strict, "it does not round to tf32")?;
+        require(
+            matches!(request.pass, Pass::Forward | Pass::Data),
+            "it computes only the forward pass and the data gradient",
+        )?;
+        require(conv.groups() > 1, "there is one group")?;
+        require(conv.layout() == Layout::ChannelsLast, "channels are not last")?;
+        require(
+            few(inner(conv, request.pass)) && few(columns(conv, request.pass)),
+            "channels and filters per group must be multiples of 4, and few",
+        )?;
+        require(
+            widest_load(request.dtype, device) == LANES,
+            "the device does not load vectors of 4 elements of this type",
+        )?;
+        require(has_few_taps(conv), "taps along the width are too many or too far apart")?;
+        require(has_few_phases(conv, request.pass), "strides make too many phases")
+    }
+
+    /// A run of eight rows.
+    fn new(_: Task<'_>) -> Option<Self> {
+        Some(Self { rows: 8 })
+    }
+
+    fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let [rows, vectors, lanes] = registers(overrides, [self.rows, 1, LANES])?;
+        check_number("ratio_n", vectors, 1)?;
+        check_number("elems_per_thread", lanes, LANES)?;
+        Ok(Self { rows })
+    }
 }

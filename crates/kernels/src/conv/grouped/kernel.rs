@@ -10,7 +10,6 @@ use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::unit_position;
 
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
 pub(super) fn grouped<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
@@ -82,7 +81,6 @@ pub(super) fn grouped<S: Float, A: Float, N: Size>(
 
 /// Adds the products of a line of pixels to all rows. `line` is the index of a vector of channels of the line.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_line<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],

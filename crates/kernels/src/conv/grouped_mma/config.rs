@@ -7,15 +7,13 @@ use windowpane_geometry::{AXES, Convolution, DType, Layout, Precision, Tile, Til
 use super::form::{CHUNK, Form, HALVES, PLANE, TILES, WALKS, walk_windows};
 use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::gather::{Gather, columns, inner, phases};
+use crate::conv::common::kernel::Configure;
 use crate::conv::common::rules::{
     MOST_BLOCK, MOST_CUBES, check_block, check_divisor, check_number, check_shared, check_units,
     widest_factor_load,
 };
 use crate::conv::problem::{self, Pass, Task};
 use crate::error::{NotApplicable, PlanError, ensure, require};
-
-/// The name of the kernel.
-pub(in crate::conv) const NAME: &str = "grouped_mma";
 
 /// The most strips that a tile reads, and the largest distance in strips from one tile to the next.
 const MOST_STRIPS: u64 = 16;
@@ -46,39 +44,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// One walk per plane: 56 windows wide for groups of one channel, and 14 for groups of 8. A cube has 64 bytes of
-    /// each pixel, and so many groups per plane that there are 8 planes. The tile is smaller where shared memory is
-    /// small, or where there are few channels.
-    pub(in crate::conv) fn new(task: Task<'_>) -> Option<Self> {
-        let Task { conv, request, device } = task;
-        let groups = chunk_groups(conv, request.pass);
-        // Groups of one channel are walked in two halves.
-        let lines = if groups == CHUNK { LINES } else { HALVES * LINES };
-        let config = |lines: u32, chunks: u32| Self {
-            block_m: block(conv, request.pass, lines),
-            block_n: CHUNK * chunks,
-            ratio_m: lines,
-            ratio_n: (groups * chunks / 8).max(1),
-            elems_per_thread: widest_factor_load(request.dtype, device),
-        };
-        [(lines, 4), (lines, 2), (lines, 1), (4, 1)]
-            .map(|(lines, chunks)| config(lines, chunks))
-            .into_iter()
-            .find(|config| config.validate(task).is_ok())
-    }
-
     pub(super) fn as_tile(self) -> Tile {
         let Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread } = self;
         Tile { block_m, block_n, block_k: TERMS, ratio_m, ratio_n, elems_per_thread, stages: 1 }
-    }
-
-    /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
-        let tile = overrides.over(self.as_tile());
-        check_number("block_k", tile.block_k, TERMS)?;
-        check_number("stages", tile.stages, 1)?;
-        let Tile { block_m, block_n, ratio_m, ratio_n, elems_per_thread, .. } = tile;
-        Ok(Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread })
     }
 
     pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
@@ -127,18 +95,50 @@ impl fmt::Display for Config {
     }
 }
 
-/// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
-    let Task { conv, request, device } = task;
-    require(device.cores.is_none(), "it is for GPUs")?;
-    require(request.precision == Precision::Strict, "it does not round to tf32")?;
-    require(conv.input().batch() <= MOST_CUBES, "the batch is too large for one launch")?;
-    supports(conv, request.pass, request.dtype)?;
-    require(has_fragment(task), "the device has no matrix units of 16×8×16 in registers")?;
-    require(
-        Config::new(task).is_some(),
-        "the device has too little shared memory or too few units, or channels do not fill a block",
-    )
+impl Configure for Config {
+    const NAME: &'static str = "grouped_mma";
+
+    fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+        let Task { conv, request, device } = task;
+        require(device.cores.is_none(), "it is for GPUs")?;
+        require(request.precision == Precision::Strict, "it does not round to tf32")?;
+        require(conv.input().batch() <= MOST_CUBES, "the batch is too large for one launch")?;
+        supports(conv, request.pass, request.dtype)?;
+        require(has_fragment(task), "the device has no matrix units of 16×8×16 in registers")?;
+        require(
+            Config::new(task).is_some(),
+            "the device has too little shared memory or too few units, or channels do not fill a block",
+        )
+    }
+
+    /// One walk per plane: 56 windows wide for groups of one channel, and 14 for groups of 8. A cube has 64 bytes of
+    /// each pixel, and so many groups per plane that there are 8 planes. The tile is smaller where shared memory is
+    /// small, or where there are few channels.
+    fn new(task: Task<'_>) -> Option<Self> {
+        let Task { conv, request, device } = task;
+        let groups = chunk_groups(conv, request.pass);
+        // Groups of one channel are walked in two halves.
+        let lines = if groups == CHUNK { LINES } else { HALVES * LINES };
+        let config = |lines: u32, chunks: u32| Self {
+            block_m: block(conv, request.pass, lines),
+            block_n: CHUNK * chunks,
+            ratio_m: lines,
+            ratio_n: (groups * chunks / 8).max(1),
+            elems_per_thread: widest_factor_load(request.dtype, device),
+        };
+        [(lines, 4), (lines, 2), (lines, 1), (4, 1)]
+            .map(|(lines, chunks)| config(lines, chunks))
+            .into_iter()
+            .find(|config| config.validate(task).is_ok())
+    }
+
+    fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let tile = overrides.over(self.as_tile());
+        check_number("block_k", tile.block_k, TERMS)?;
+        check_number("stages", tile.stages, 1)?;
+        let Tile { block_m, block_n, ratio_m, ratio_n, elems_per_thread, .. } = tile;
+        Ok(Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread })
+    }
 }
 
 /// Whether the kernel can compute a problem, judged by its channels, taps and layout.

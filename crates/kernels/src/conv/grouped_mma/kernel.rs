@@ -18,7 +18,6 @@ use crate::conv::common::gather::GatherArgs;
 const ALIGNMENT: usize = 16;
 
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
 pub(super) fn grouped_mma<S: Float, A: Float, R: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
@@ -42,7 +41,6 @@ pub(super) fn grouped_mma<S: Float, A: Float, R: Float, N: Size>(
 /// Loads the cube's pixels into shared memory, computes the walks of a plane group by group, and writes the sums to
 /// the place of the pixels.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
@@ -85,7 +83,6 @@ fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
 
 /// Stores the results from shared memory to memory, and recomputes those that are NaN.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store_pieces<S: Float, A: Float, R: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],

@@ -64,7 +64,6 @@ pub(super) fn walk_down<S: Float, A: Float, R: Float, N: Size>(
 
 /// Computes the windows of a walk one line of taps at a time, and then writes them to shared memory.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn go_over<S: Float, A: Float, R: Float, N: Size>(
     shared: &mut Shared<[Vector<S, N>]>,
     w: &[S],

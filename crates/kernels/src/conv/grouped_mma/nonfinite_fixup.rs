@@ -10,7 +10,6 @@ use crate::conv::common::gather::{GatherArgs, read, tap_point};
 
 /// Computes a vector of results term by term and stores it to memory.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn recomputed<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],

@@ -81,7 +81,6 @@ pub(super) fn no_weights<S: Float>(#[comptime] form: Form) -> Weights<S> {
 
 /// Loads the weights of a group for all lines of taps that are held, starting with line `th`.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn fill<S: Float>(
     w: &[S],
     gather: &GatherArgs,

@@ -415,7 +415,6 @@ pub(in crate::conv) fn load_b<S: Float, N: Size>(
 
 /// Stores 4 columns of a row, except those past the last column.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
     epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
@@ -456,7 +455,6 @@ pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
 /// Stores 4 rows of a column, the first of which is `row`, except those past the last row or column. `lane` is the place of
 /// the column among 4, and `sums` are those of these.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(in crate::conv) fn store_rows<A: Float, R: Float, O: Size>(
     epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],

@@ -199,7 +199,7 @@ fn a_tile_has_units_for_its_columns() {
         (Reduction::max(Output::Values), Capabilities { shared_bytes: 1 << 18, ..GPU });
     let plan =
         Plan::with(Algorithm::VanHerk, Problem::new(&pooling, max, DType::F32), &device).unwrap();
-    assert_eq!(plan.config, Config::VanHerk(van_herk::Config { fused: true, turned: false }));
+    assert_eq!(plan.config, Config::VanHerk(van_herk::Config::Fused));
     assert_eq!(plan.check(Problem::new(&pooling, max, DType::F32), &device), Ok(()));
     let few = with(plan, |settings| settings.units = 16)
         .check(Problem::new(&pooling, max, DType::F32), &device);
@@ -358,7 +358,7 @@ fn both_axes_of_large_windows_are_walked_at_once() {
         plan
     };
     let [fused, separate] =
-        [true, false].map(|fused| Config::VanHerk(van_herk::Config { fused, turned: false }));
+        [van_herk::Config::Fused, van_herk::Config::Separate].map(Config::VanHerk);
     // One tile of 256 columns: with two-byte types, one unit per two columns, however long the window.
     for kernel in [31, 63, 127] {
         let plan = plan(kernel, max, Layout::ChannelsFirst, &GPU);
@@ -380,7 +380,7 @@ fn both_axes_of_large_windows_are_walked_at_once() {
     };
     // With indices, planes are transposed before and after the pass along the rows.
     let indexed = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
-    let turned = Config::VanHerk(van_herk::Config { fused: false, turned: true });
+    let turned = Config::VanHerk(van_herk::Config::Turned);
     assert_eq!(plan(31, indexed, Layout::ChannelsFirst, &GPU).config, turned);
     sliding(indexed, Layout::ChannelsLast, &GPU);
     sliding(max, Layout::ChannelsLast, &GPU);
@@ -426,8 +426,7 @@ fn gradients_of_averages_do_not_read_every_window() {
             for device in [GPU, profiles::H200.capabilities] {
                 let plan = Plan::new(problem, &device).unwrap();
                 assert_eq!(plan.algorithm(), Algorithm::VanHerk, "{layout:?} {extents:?}");
-                let fused =
-                    plan.config == Config::VanHerk(van_herk::Config { fused: true, turned: false });
+                let fused = plan.config == Config::VanHerk(van_herk::Config::Fused);
                 let divided = plan.settings.workspace >= pooling.output().elements() * 4;
                 assert!(divided || (fused && kernel[0] == 1), "{layout:?} {plan:?}");
             }
@@ -471,7 +470,7 @@ fn rows_are_walked_in_tiles() {
         plan.config
     };
     let [fused, separate] =
-        [true, false].map(|fused| Config::VanHerk(van_herk::Config { fused, turned: false }));
+        [van_herk::Config::Fused, van_herk::Config::Separate].map(Config::VanHerk);
     assert_eq!(plan(31, Layout::ChannelsFirst), fused);
     assert_eq!(plan(31, Layout::ChannelsLast), separate);
     assert_eq!(plan(5, Layout::ChannelsLast).algorithm(), Algorithm::RegisterTile);

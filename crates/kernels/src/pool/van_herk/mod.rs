@@ -47,20 +47,22 @@ const NAME: &str = "van_herk";
 /// The passes of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Config {
-    /// Whether the height and the width of a plane are reduced in one launch.
-    pub fused: bool,
-    /// Whether, with one launch per axis, planes are transposed before and after the pass along the width. Neighbouring
-    /// units then have neighbouring elements.
-    pub turned: bool,
+pub enum Config {
+    /// The height and the width of a plane in one launch, after one along the depth of a volume.
+    Fused,
+    /// One launch per axis.
+    Separate,
+    /// One launch per axis, where planes are transposed before and after the pass along the width. Neighbouring units
+    /// then have neighbouring elements.
+    Turned,
 }
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.fused, self.turned) {
-            (true, _) => "both axes of a plane in one launch",
-            (false, true) => "one launch per axis, with transposes",
-            (false, false) => "one launch per axis",
+        f.write_str(match self {
+            Self::Fused => "both axes of a plane in one launch",
+            Self::Separate => "one launch per axis",
+            Self::Turned => "one launch per axis, with transposes",
         })
     }
 }
@@ -81,7 +83,7 @@ impl Kernel for Config {
         let sums = Sums::of(task.problem)?;
         let task = Task { problem: sums.problem(task.problem), ..task };
         let own = Settings { unrolled: false, ..task.settings };
-        let [_, read] = Self { fused: true, turned: false }.divisors(&sums, task);
+        let [_, read] = Self::Fused.divisors(&sums, task);
         let fused = planes::units(task.with(own))
             .filter(|&units| read.is_some() || planes::pays(task.problem, units));
         let settings = match fused {
@@ -89,14 +91,17 @@ impl Kernel for Config {
             None => own,
         };
         let task = task.with(settings);
-        let straight = Self { fused: fused.is_some(), turned: false };
-        let turned = Self { turned: true, ..straight };
-        let can = !straight.fused
-            && lines::can_turn(task)
-            && transpose::is_tiled(task.device)
-            && turned.check_passes(&sums, task).is_ok();
-        let turns = can && turned.estimated(&sums, task) < straight.estimated(&sums, task);
-        let config = if turns { turned } else { straight };
+        let turns = || {
+            lines::can_turn(task)
+                && transpose::is_tiled(task.device)
+                && Self::Turned.check_passes(&sums, task).is_ok()
+                && Self::Turned.estimated(&sums, task) < Self::Separate.estimated(&sums, task)
+        };
+        let config = match fused {
+            Some(_) => Self::Fused,
+            None if turns() => Self::Turned,
+            None => Self::Separate,
+        };
         let workspace = config.scratch(&sums, task);
         Ok((Settings { workspace, ..settings }, config))
     }
@@ -107,15 +112,15 @@ impl Kernel for Config {
         let sums = Sums::of(task.problem)?;
         let task = Task { problem: sums.problem(task.problem), ..task };
         task.check_lanes()?;
-        if self.fused {
-            planes::check(task)?;
+        match self {
+            Self::Fused => planes::check(task)?,
+            Self::Separate => {}
+            Self::Turned => only_if(
+                NAME,
+                lines::can_turn(task),
+                "rows are only transposed after a pass along another axis",
+            )?,
         }
-        let turns = !self.turned || (!self.fused && lines::can_turn(task));
-        only_if(
-            NAME,
-            turns,
-            "rows are only transposed for a pass of their own, after another axis",
-        )?;
         self.check_passes(&sums, task)
     }
 
@@ -136,7 +141,7 @@ impl Kernel for Config {
         let mut positions: Option<Handle> = None;
         let passes = self.passes(&sums, task);
         for (nth, axis_pass) in passes.iter().enumerate() {
-            let last = !self.fused && nth + 1 == passes.len();
+            let last = *self != Self::Fused && nth + 1 == passes.len();
             let [bytes, position_bytes] = axis_pass.scratch();
             let tensors = Tensors {
                 input: values,
@@ -157,7 +162,7 @@ impl Kernel for Config {
             }
             (values, positions) = (tensors.output, tensors.indices);
         }
-        if self.fused {
+        if *self == Self::Fused {
             planes::launch(client, task, read, [&values, output.handle])?;
         }
         Ok(())
@@ -168,7 +173,7 @@ impl Config {
     /// The pooling by whose windows' divisors elements are divided: in a launch before the passes, or by a launch over
     /// planes as it reads them. That is possible if it is the first.
     fn divisors<'a>(self, sums: &Sums<'a>, task: Task<'_>) -> [Option<&'a Pooling>; 2] {
-        match self.fused && task.axes()[0].kernel() == 1 {
+        match self == Self::Fused && task.axes()[0].kernel() == 1 {
             true => [None, sums.divisors],
             false => [sums.divisors, None],
         }
@@ -190,7 +195,7 @@ impl Config {
         let passes = self.passes(sums, task);
         let passes = passes.iter().map(|axis_pass| lines::seconds(task, axis_pass, lines));
         let [first, read] = self.divisors(sums, task);
-        let planes = if self.fused { planes::seconds(task, read.is_some()) } else { 0.0 };
+        let planes = if self == Self::Fused { planes::seconds(task, read.is_some()) } else { 0.0 };
         first.map_or(0.0, |_| division::seconds(task)) + passes.sum::<f64>() + planes
     }
 
@@ -198,9 +203,9 @@ impl Config {
     fn passes(self, sums: &Sums<'_>, task: Task<'_>) -> Vec<lines::AxisPass> {
         let [first, _] = self.divisors(sums, task);
         let source = first.map_or(task.dtype(), |_| task.settings.accumulator);
-        match self.fused {
-            true => lines::depth(task, source).into_iter().collect(),
-            false => lines::all_axes(task, source, self.turned),
+        match self {
+            Self::Fused => lines::depth(task, source).into_iter().collect(),
+            Self::Separate | Self::Turned => lines::all_axes(task, source, self == Self::Turned),
         }
     }
 
@@ -217,7 +222,7 @@ impl Config {
     /// The units of a cube in a pass along one axis.
     fn line_units(self, task: Task<'_>) -> u32 {
         let units = task.settings.units;
-        if self.fused { units.min(LINE_UNITS) } else { units }
+        if self == Self::Fused { units.min(LINE_UNITS) } else { units }
     }
 }
 

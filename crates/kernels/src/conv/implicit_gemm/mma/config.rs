@@ -7,6 +7,7 @@ use windowpane_geometry::{Convolution, Layout, Tile, TileOverrides};
 use super::form;
 use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::gather::{columns, inner};
+use crate::conv::common::kernel::Configure;
 use crate::conv::common::rules::{
     MOST_BLOCK, check_block, check_lanes, check_shared, check_stages, check_sums, check_units,
     widest_factor_load,
@@ -18,9 +19,6 @@ use crate::conv::implicit_gemm::search::{Inputs, Search};
 use crate::conv::problem::{Request, Task, fragment};
 use crate::device::Fragment;
 use crate::error::{NotApplicable, PlanError, require};
-
-/// The name of the kernel.
-pub(in crate::conv) const NAME: &str = "mma";
 
 /// The columns of most fragments.
 const SIDE: u32 = 16;
@@ -38,35 +36,36 @@ pub struct Config {
     pub(super) plane: u32,
 }
 
-impl Config {
-    /// The tile with the lowest estimated time.
-    pub(in crate::conv) fn new(task: Task<'_>) -> Option<Self> {
-        let (fragment, plane) = fragment(task)?;
-        let tiles = tiles(task, fragment);
-        search(task).tile(tiles).map(|tile| Self { tile, fragment, plane })
-    }
-
-    /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Self {
-        Self { tile: overrides.over(self.tile), ..self }
-    }
-}
-
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.tile.fmt(f)
     }
 }
 
-/// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
-    let none = NotApplicable("the device has no matrix units for this type and precision");
-    let (fragment, _) = fragment(task).ok_or(none)?;
-    rules::applies(task)?;
-    require(
-        tiles(task, fragment).next().is_some(),
-        "the device has too little shared memory or too few units for the smallest block",
-    )
+impl Configure for Config {
+    const NAME: &'static str = "mma";
+    const MULTIPLIES_INTEGERS: bool = true;
+
+    fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+        let none = NotApplicable("the device has no matrix units for this type and precision");
+        let (fragment, _) = fragment(task).ok_or(none)?;
+        rules::applies(task)?;
+        require(
+            tiles(task, fragment).next().is_some(),
+            "the device has too little shared memory or too few units for the smallest block",
+        )
+    }
+
+    /// The tile with the lowest estimated time.
+    fn new(task: Task<'_>) -> Option<Self> {
+        let (fragment, plane) = fragment(task)?;
+        let tiles = tiles(task, fragment);
+        search(task).tile(tiles).map(|tile| Self { tile, fragment, plane })
+    }
+
+    fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        Ok(Self { tile: overrides.over(self.tile), ..self })
+    }
 }
 
 /// The speed of the mainloop, fitted to the times of 15 tiles for 36 layers on an H200.
@@ -162,7 +161,7 @@ pub(super) fn product(
 pub(super) fn check(tile: &Tile, task: Task<'_>) -> Result<(), PlanError> {
     let Task { request, device, .. } = task;
     let Some((fragment, plane)) = fragment(task) else {
-        return Err(NotApplicable("the device has no such matrix units").by(NAME));
+        return Err(NotApplicable("the device has no such matrix units").by(Config::NAME));
     };
     check_lanes(tile.elems_per_thread, widest_factor_load(request.dtype, device))?;
     check_fragments(tile, fragment)?;

@@ -25,7 +25,6 @@ struct Sums<A: Float> {
 const ALIGNMENT: usize = 32;
 
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
 pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
     a: &[Vector<S, NA>],
     b: &[Vector<S, NB>],
@@ -166,7 +165,6 @@ fn round_to_tf32<S: Float, N: Size>(value: Vector<S, N>) -> Vector<S, N> {
 
 /// Multiplies the terms of some steps of a block; every plane updates its own fragments.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
     shared_a: &Shared<[Vector<E, NA>]>,
     shared_b: &Shared<[Vector<E, NB>]>,
@@ -254,7 +252,6 @@ fn first_of(
 
 /// Stores a plane's results by way of shared memory, one strip of fragments at a time.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<A: Float, R: Float, O: Size>(
     epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],

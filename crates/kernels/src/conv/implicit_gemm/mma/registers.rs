@@ -38,7 +38,6 @@ pub(super) fn no_sums<A: Float>(#[comptime] count: u32) -> Sequence<Array<Vector
 /// Multiplies the terms of some steps of a block; every plane updates its own fragments. Lines are counted from the
 /// plane's first, offsets in vectors.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
     shared_a: &Shared<[Vector<E, NA>]>,
     shared_b: &Shared<[Vector<E, NB>]>,

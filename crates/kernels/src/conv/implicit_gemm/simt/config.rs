@@ -5,6 +5,7 @@ use core::fmt;
 use windowpane_geometry::{Convolution, DType, Precision, Tile, TileOverrides};
 
 use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
+use crate::conv::common::kernel::Configure;
 use crate::conv::common::rules::{
     MOST_BLOCK, check_block, check_lanes, check_shared, check_stages, check_sums, check_units,
     widest_load,
@@ -18,9 +19,6 @@ use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, require};
 
-/// The name of the kernel.
-pub(in crate::conv) const NAME: &str = "simt";
-
 /// The most 4 by 4 pieces of accumulators that fit in a unit's registers.
 const MOST_PIECES: u32 = 8;
 
@@ -31,33 +29,34 @@ pub struct Config {
     pub tile: Tile,
 }
 
-impl Config {
-    /// The tile with the lowest estimated time.
-    pub(in crate::conv) fn new(task: Task<'_>) -> Option<Self> {
-        let tiles = tiles(task);
-        search(task).tile(tiles).map(|tile| Self { tile })
-    }
-
-    /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Self {
-        Self { tile: overrides.over(self.tile) }
-    }
-}
-
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.tile.fmt(f)
     }
 }
 
-/// Whether the kernel can compute a problem on a device.
-pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
-    require(task.request.precision == Precision::Strict, "it does not round to tf32")?;
-    rules::applies(task)?;
-    require(
-        tiles(task).next().is_some(),
-        "the device has too little shared memory or too few units for the smallest block",
-    )
+impl Configure for Config {
+    const NAME: &'static str = "simt";
+    const MULTIPLIES_INTEGERS: bool = true;
+
+    fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+        require(task.request.precision == Precision::Strict, "it does not round to tf32")?;
+        rules::applies(task)?;
+        require(
+            tiles(task).next().is_some(),
+            "the device has too little shared memory or too few units for the smallest block",
+        )
+    }
+
+    /// The tile with the lowest estimated time.
+    fn new(task: Task<'_>) -> Option<Self> {
+        let tiles = tiles(task);
+        search(task).tile(tiles).map(|tile| Self { tile })
+    }
+
+    fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        Ok(Self { tile: overrides.over(self.tile) })
+    }
 }
 
 /// The blocks that are considered, as `[block_m, block_n, block_k, ratio_m, ratio_n]`: the largest for products that fill

@@ -14,7 +14,6 @@ use crate::cube::convert::multiply_add;
 use crate::cube::registers::{Registers, zeros};
 
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
 pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
     a: &[Vector<S, NA>],
     b: &[Vector<S, NB>],
@@ -184,7 +183,6 @@ fn multiply<A: Float>(
 
 /// Stores a unit's results.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<A: Float, R: Float, O: Size>(
     epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],

@@ -9,16 +9,13 @@ use super::im2col::Im2colWalk;
 use super::kernel::staged_bytes;
 use super::product::{Product, Resident};
 use super::tile::{ROWS, WARPGROUP, units, warps};
-use crate::conv::common::kernel::Kernel;
+use crate::conv::common::kernel::{Configure, Kernel};
 use crate::conv::common::rules::{MOST_BLOCK, check_block, check_number, check_sums, check_units};
 use crate::conv::common::split_k;
 use crate::conv::implicit_gemm::rules;
 use crate::conv::problem::{Pass, Request, Task};
 use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, ensure, require};
-
-/// The name of the kernel.
-pub(in crate::conv) const NAME: &str = "wgmma";
 
 /// The `elems_per_thread` of every tile. The copy engine loads whole lines, so there is no choice.
 const LOAD: u32 = 8;
@@ -54,16 +51,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// The configuration with the lowest estimated cost.
-    pub(in crate::conv) fn new(task: Task<'_>) -> Option<Self> {
-        let configs = [false, true].into_iter().filter_map(|aligned| Self::of(task, aligned));
-        let seconds = |config: &Self| {
-            let splits = config.splits(task);
-            config.seconds(task, splits)
-        };
-        configs.min_by(|one, other| seconds(one).total_cmp(&seconds(other)))
-    }
-
     /// The configuration with the lowest estimated cost among those whose filters are, or are not, aligned.
     fn of(task: Task<'_>, aligned: bool) -> Option<Self> {
         let product = Product::new(task.conv, task.request, aligned)?;
@@ -84,14 +71,6 @@ impl Config {
         let Self { block_m, block_n, block_k, ratio_m, stages, .. } = self;
         Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: LOAD, stages }
     }
-
-    /// The configuration with some numbers of its tile replaced.
-    pub(in crate::conv) fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
-        let tile = overrides.over(self.as_tile());
-        check_number("ratio_n", tile.ratio_n, 1)?;
-        check_number("elems_per_thread", tile.elems_per_thread, LOAD)?;
-        Ok(Self::with_tile(tile, self.aligned))
-    }
 }
 
 impl fmt::Display for Config {
@@ -102,18 +81,39 @@ impl fmt::Display for Config {
     }
 }
 
-/// Whether the kernel can compute a problem on a device: the copy engine's maps must be able to describe it.
-pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
-    let Task { conv, request, device } = task;
-    require(device.wgmma, "the device has no warpgroup products (wgmma)")?;
-    rules::applies(task)?;
-    let product = Product::new(conv, request, false).ok_or(NotApplicable(
-        "the tensor copy engine cannot read the operands, or strict f32 has fewer than 64 terms per sum",
-    ))?;
-    require(
-        smallest(&product, device).is_some(),
-        "shared memory is too small for a pipeline of stages",
-    )
+impl Configure for Config {
+    const NAME: &'static str = "wgmma";
+
+    /// Whether the kernel can compute a problem on a device: the copy engine's maps must be able to describe it.
+    fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+        let Task { conv, request, device } = task;
+        require(device.wgmma, "the device has no warpgroup products (wgmma)")?;
+        rules::applies(task)?;
+        let product = Product::new(conv, request, false).ok_or(NotApplicable(
+            "the tensor copy engine cannot read the operands, or strict f32 has fewer than 64 terms per sum",
+        ))?;
+        require(
+            smallest(&product, device).is_some(),
+            "shared memory is too small for a pipeline of stages",
+        )
+    }
+
+    /// The configuration with the lowest estimated cost.
+    fn new(task: Task<'_>) -> Option<Self> {
+        let configs = [false, true].into_iter().filter_map(|aligned| Self::of(task, aligned));
+        let seconds = |config: &Self| {
+            let splits = config.splits(task);
+            config.seconds(task, splits)
+        };
+        configs.min_by(|one, other| seconds(one).total_cmp(&seconds(other)))
+    }
+
+    fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
+        let tile = overrides.over(self.as_tile());
+        check_number("ratio_n", tile.ratio_n, 1)?;
+        check_number("elems_per_thread", tile.elems_per_thread, LOAD)?;
+        Ok(Self::with_tile(tile, self.aligned))
+    }
 }
 
 fn tile(product: &Product, device: &Capabilities) -> Option<Tile> {

@@ -72,7 +72,7 @@
 //! filters, the warps flag results that are not finite, and these are recomputed from the original operands
 //! (`nonfinite_fixup`).
 
-use cubecl::ir::{ElemType, FloatKind, UIntKind};
+use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 use windowpane_geometry::{Convolution, DType, Tile};
 
@@ -97,7 +97,6 @@ mod tile;
 
 pub use config::Config;
 use kernel::{Args, Form, flat_map, image_map};
-use tile::{CHUNK, PAIR};
 
 impl Kernel for Config {
     fn tile(&self) -> Option<Tile> {
@@ -169,11 +168,7 @@ impl Kernel for Config {
         for (walk, given) in product.walks(tile).zip(Gather::all(conv, pass)) {
             let form = Form::new(&product, &walk, *tile, stored, epilogue);
             let pair = form.finished() as usize;
-            // Results that warps rearrange are stored as words of 32 bits.
-            let (word, words) = match form.packed {
-                true => (ElemType::UInt(UIntKind::U32), CHUNK / PAIR),
-                false => (elem(stored), form.stored_at_once()),
-            };
+            let (word, words) = form.words();
             let cubes = config::cubes(&product, tile, &walk, device);
             let args = Args::launch(&product, &walk, &form, splits, cubes);
             let cubes = cubes.min(args.tiles as usize);
@@ -201,7 +196,7 @@ impl Kernel for Config {
                     form,
                     factor,
                     elem(stored),
-                    word,
+                    ElemType::UInt(word),
                 )
             }
             if product.is_checked() {

@@ -69,9 +69,8 @@ impl Pointwise {
             && windows_are_pixels(conv)
             && pixels >= LEAST_PIXELS
             && whole(pixels)
-            && whole(pitch)
             // Biases are read in pairs.
-            && rows.is_multiple_of(2);
+            && (pass != Pass::Forward || rows.is_multiple_of(2));
         can.then_some(Self {
             samples: conv.input().batch(),
             sums_samples: is_weight,
@@ -82,6 +81,11 @@ impl Pointwise {
             columns,
             pitch,
         })
+    }
+
+    /// Whether the copy engine can read the matrix with the rows as it is.
+    pub(super) fn is_readable(&self, size: usize) -> bool {
+        (self.pitch * size).is_multiple_of(CHUNK_BYTES)
     }
 
     /// The same with the lines of the filters padded to whole lines of memory; none in a weight gradient, and if they begin

@@ -132,7 +132,11 @@ impl Product {
     fn pointwise(conv: &Convolution, request: Request, aligned: bool) -> Option<Self> {
         let size = request.dtype.size();
         let own = Pointwise::new(conv, request)?;
-        let pointwise = if aligned { own.padded(size)? } else { own };
+        let readable = own.is_readable(size);
+        if aligned && !readable {
+            return None;
+        }
+        let pointwise = if aligned || !readable { own.padded(size)? } else { own };
         let mn_major = !pointwise.sums_samples;
         Some(Self {
             conv: pointwise.convolution()?,
@@ -150,7 +154,7 @@ impl Product {
                 term_group: 0,
             },
             packed: false,
-            pads_filters: aligned,
+            pads_filters: aligned || !readable,
         })
     }
 
@@ -302,9 +306,11 @@ impl Product {
     /// Whether results may be wrong where factors are not finite, or too small to be split, because the image is repacked.
     /// The sums of such results are not finite, by which they are found and recomputed.
     ///
-    /// The padding of a weight gradient belongs to other results, and that of a data gradient is multiplied by zeros.
+    /// The padding of a weight gradient belongs to other results, and that of a data gradient, or of lines of one pixel, is
+    /// multiplied by zeros.
     pub(super) fn is_checked(&self) -> bool {
-        self.parts > 1 || (self.repacked.is_some() && self.pass == Pass::Forward)
+        let lines = self.repacked.filter(|repacked| !repacked.is_pixel());
+        self.parts > 1 || (lines.is_some() && self.pass == Pass::Forward)
     }
 
     /// Whether the image is repacked. In products of channels-first matrices, it is the filters.

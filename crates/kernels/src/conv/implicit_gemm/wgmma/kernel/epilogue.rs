@@ -10,8 +10,9 @@
 //! row 8            unit 0  1     2     3       0    ..        the second half
 //! ```
 //!
-//! A warp rearranges its rows in shared memory, and then stores two memory lines of a row at a time
-//! (`store_rearranged`). Results that are not contiguous in whole chunks are stored in pairs, or one by one (`store`).
+//! A warp rearranges its rows in shared memory, and then stores two memory lines of a row at a time. Results that are not
+//! contiguous in whole chunks are read from there, and stored, in pairs or one by one: neighbouring units still have
+//! neighbouring results.
 
 use cubecl::cmma::{MmaDefinition, StMatrixForm};
 use cubecl::prelude::*;
@@ -36,7 +37,7 @@ const NOWHERE: u32 = u32::MAX;
 pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
     epilogue: &'a EpilogueArgs<R, P>,
     /// The shared memory in which warps rearrange rows.
-    rearranged: Shared<[Vector<u32, O>]>,
+    rearranged: Shared<[Vector<u32, Const<4>>]>,
     out: &'a mut [Vector<W, O>],
     /// For each band of rows of a tile, whether it has non-finite sums.
     flags: &'a mut [u32],
@@ -46,14 +47,15 @@ pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
 impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     pub(super) fn new(
         epilogue: &'a EpilogueArgs<R, P>,
-        rearranged: Shared<[Vector<u32, O>]>,
+        rearranged: Shared<[Vector<u32, Const<4>>]>,
         out: &'a mut [Vector<W, O>],
         flags: &'a mut [u32],
     ) -> Results<'a, R, P, W, O> {
         Results::<'a, R, P, W, O> { epilogue, rearranged, out, flags }
     }
 
-    /// Stores 64 rows of a tile.
+    /// Stores 64 rows of a tile in whole lines, one panel or a few at a time. Memory accepts two whole lines of a row faster
+    /// than pieces of eight columns.
     pub(super) fn store_rows(
         &mut self,
         sums: &Accumulators,
@@ -65,10 +67,27 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         if comptime!(form.checked) {
             self.flag_nonfinite(sums, first_row, work, args, form);
         }
-        if comptime!(form.packed) {
-            self.store_rearranged(sums, first_row, work, args, form);
-        } else {
-            self.store(sums, first_row, work, args, form);
+        #[unroll]
+        for first in
+            range_stepped(0, comptime!(form.result_panels()), comptime!(form.panels_at_once()))
+        {
+            let end = comptime!(form.result_panels().min(first + form.panels_at_once()));
+            #[unroll]
+            for nth in first..end {
+                let panel = comptime!(form.result_panel(nth));
+                let words = self.words(sums, panel, first_row, work, args, form);
+                if comptime!(form.stored == 2) {
+                    self.write_panel(&words, panel, form);
+                } else {
+                    self.write_wide_panel(&words, panel, form);
+                }
+            }
+            sync_plane();
+            #[unroll]
+            for nth in first..end {
+                self.store_panel(comptime!(form.result_panel(nth)), first_row, work, args, form);
+            }
+            sync_plane();
         }
     }
 
@@ -100,72 +119,6 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// Stores the results in pairs or one by one, as the units hold them.
-    fn store(
-        &mut self,
-        sums: &Accumulators,
-        first_row: u32,
-        work: &Work,
-        args: &Args,
-        #[comptime] form: Form,
-    ) {
-        let unit = UNIT_POS % WARPGROUP;
-        let mine = unit % QUAD;
-        #[unroll]
-        for half in 0..2u32 {
-            let row = first_row + unit / WARP * BAND + unit % WARP / QUAD + half * HALF;
-            let (base, there) = row_base(row, work, args, form);
-            #[unroll]
-            for chunk in 0..comptime!(form.tile.block_n / CHUNK) {
-                #[unroll]
-                for lane in range_stepped(0, PAIR, comptime!(form.finished())) {
-                    let column = work.column + comptime!(chunk * CHUNK + lane) + mine * PAIR;
-                    let to = target(row, column, base, there, work, args, form);
-                    let nth = comptime!(nth(chunk, half) + lane as usize);
-                    let value = self.finished(sums, nth, &to, form);
-                    if to.there {
-                        let at = to.at / comptime!(form.stored_at_once());
-                        self.out[at as usize] = Vector::<W, O>::cast_from(value);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Stores the results in whole lines, one panel or a few at a time. Memory accepts two whole lines of a row faster
-    /// than pieces of eight columns.
-    fn store_rearranged(
-        &mut self,
-        sums: &Accumulators,
-        first_row: u32,
-        work: &Work,
-        args: &Args,
-        #[comptime] form: Form,
-    ) {
-        #[unroll]
-        for first in
-            range_stepped(0, comptime!(form.result_panels()), comptime!(form.panels_at_once()))
-        {
-            let end = comptime!(form.result_panels().min(first + form.panels_at_once()));
-            #[unroll]
-            for nth in first..end {
-                let panel = comptime!(form.result_panel(nth));
-                let words = self.words(sums, panel, first_row, work, args, form);
-                if comptime!(form.stored == 2) {
-                    self.write_panel(&words, panel, form);
-                } else {
-                    self.write_wide_panel(&words, panel, form);
-                }
-            }
-            sync_plane();
-            #[unroll]
-            for nth in first..end {
-                self.store_panel(comptime!(form.result_panel(nth)), first_row, work, args, form);
-            }
-            sync_plane();
-        }
-    }
-
     /// The finished results of a unit for a panel: one pair of each chunk.
     fn words(
         &self,
@@ -185,14 +138,8 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             let chunk = comptime!(panel.begin + nth_chunk as u32);
             let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
             let row = band + lane / QUAD + comptime!(panel.half * HALF);
-            let to = if comptime!(self.epilogue.residual.is_some() || form.bias_of_row) {
-                let (base, there) = row_base(row, work, args, form);
-                target(row, column, base, there, work, args, form)
-            } else {
-                target(row, column, 0u32.runtime(), true.runtime(), work, args, form)
-            };
             let nth = comptime!(nth(chunk, panel.half));
-            let pair = self.finished(sums, nth, &to, form);
+            let pair = self.pair(sums, nth, row, column, work, args, form);
             if comptime!(form.stored == 2) {
                 words[nth_chunk] = u32::reinterpret(pair);
             } else {
@@ -201,6 +148,35 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             }
         }
         words
+    }
+
+    /// The finished results of a unit in two neighbouring columns.
+    fn pair(
+        &self,
+        sums: &Accumulators,
+        #[comptime] nth: usize,
+        row: u32,
+        column: u32,
+        work: &Work,
+        args: &Args,
+        #[comptime] form: Form,
+    ) -> Vector<R, Const<2>> {
+        let (base, there) = if comptime!(self.epilogue.residual.is_some() || form.bias_of_row) {
+            row_base(row, work, args, form)
+        } else {
+            (0u32.runtime(), true.runtime())
+        };
+        let mut pair = Vector::<R, Const<2>>::empty();
+        #[unroll]
+        for lane in range_stepped(0, PAIR, comptime!(form.finished())) {
+            let to = target(row, column + lane, base, there, work, args, form);
+            let some = self.finished(sums, comptime!(nth + lane as usize), &to, form);
+            #[unroll]
+            for i in 0..P::value() {
+                pair.insert(comptime!(lane as usize + i), some.extract(i));
+            }
+        }
+        pair
     }
 
     /// Writes a panel of 16-bit results to shared memory, eight rows of four chunks at a time. The chunks of each row
@@ -228,7 +204,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
                 matrices[chunk as usize] = single;
             }
             let at = (start ^ comptime!(quad * QUAD)) as usize;
-            definition.store_matrix_with_form::<Vector<u32, O>, One>(
+            definition.store_matrix_with_form::<Vector<u32, Const<4>>, One>(
                 &mut self.rearranged[at..at + 1],
                 &matrices,
                 StMatrixForm::M8N8B16,
@@ -255,7 +231,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let start = place + down * comptime!(form.staged_line()) + four;
         #[unroll]
         for two in 0..comptime!(panel.chunks as usize / 2) {
-            let mut columns = Vector::<u32, O>::empty();
+            let mut columns = Vector::<u32, Const<4>>::empty();
             #[unroll]
             for i in 0..2usize {
                 let (even, uneven) =
@@ -284,25 +260,49 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let (base, there) = row_base(band + lane % BAND, work, args, form);
         let base = select(there, base, NOWHERE);
         let at_once = comptime!(form.stored_at_once());
+        // The stores of a row, those of it that a warp does at once, and the rows of these.
         let line = comptime!(panel.chunks * CHUNK / at_once);
-        let rows = comptime!(WARP / line);
-        let (down, mine) = (lane / line, lane % line);
-        let permuted =
-            if comptime!(form.stored == 2) { mine ^ down } else { mine ^ (down % 2 * QUAD) };
-        let from = place + down * comptime!(form.staged_line()) + permuted;
-        let column = work.column + comptime!(panel.begin * CHUNK) + mine * at_once;
+        let across = comptime!(line.min(WARP));
+        let rows = comptime!(WARP / across);
+        let (down, mine) = (lane / across, lane % across);
         #[unroll]
-        for i in 0..comptime!(HALF / rows) {
-            let place = comptime!(panel.half * HALF + i * rows) + down;
-            let base = plane_shuffle(base, place);
-            let to = target(band + place, column, base, base != NOWHERE, work, args, form);
-            // For 32-bit results, the permutation repeats every two rows.
-            let permuted = comptime!(if form.stored == 2 { i * rows } else { 0 });
-            let at = (from ^ permuted) + comptime!(i * rows * form.staged_line());
-            if to.there {
-                self.out[(to.at / at_once) as usize] =
-                    Vector::<W, O>::reinterpret(self.rearranged[at as usize]);
+        for turn in 0..comptime!(line / across) {
+            let first = (mine + comptime!(turn * across)) * at_once;
+            let column = work.column + comptime!(panel.begin * CHUNK) + first;
+            let vector = first / comptime!(form.in_vector());
+            let permuted = if comptime!(form.stored == 2) {
+                vector ^ down
+            } else {
+                vector ^ (down % 2 * QUAD)
+            };
+            let from = place + down * comptime!(form.staged_line()) + permuted;
+            let within = first % comptime!(form.in_vector()) / at_once;
+            #[unroll]
+            for i in 0..comptime!(HALF / rows) {
+                let place = comptime!(panel.half * HALF + i * rows) + down;
+                let base = plane_shuffle(base, place);
+                let to = target(band + place, column, base, base != NOWHERE, work, args, form);
+                // For 32-bit results, the permutation repeats every two rows.
+                let permuted =
+                    comptime!(if form.stored == 2 { i * rows } else { i * rows % 2 * QUAD });
+                let at = (from ^ permuted) + comptime!(i * rows * form.staged_line());
+                let results = self.read(at * comptime!(form.in_vector() / at_once) + within, form);
+                if to.there {
+                    self.out[(to.at / at_once) as usize] = results;
+                }
             }
+        }
+    }
+
+    /// The results that are stored at once, at a place in shared memory that is counted in these.
+    fn read(&self, at: u32, #[comptime] form: Form) -> Vector<W, O> {
+        let all = comptime!(form.staged() as usize);
+        let words: &[Vector<u32, O>] = self.rearranged[0..all].with_vector_size();
+        if comptime!(form.stored_at_once() * form.stored == 2) {
+            let two = words[(at / PAIR) as usize];
+            Vector::<W, O>::cast_from(two >> Vector::new(at % PAIR * 16))
+        } else {
+            Vector::<W, O>::reinterpret(words[at as usize])
         }
     }
 

@@ -1,5 +1,6 @@
 //! The compile-time options of the kernel, and its memory layout.
 
+use cubecl::ir::UIntKind;
 use cubecl::wgmma::{Major, Swizzle, WgmmaTileLayout};
 use windowpane_geometry::{DType, Tile};
 
@@ -104,9 +105,8 @@ pub(in super::super) struct Form {
     pub(super) flat_mn_major: bool,
     /// The bytes of a result.
     pub(super) stored: u32,
-    /// Whether the results of neighbouring columns are contiguous in whole chunks. Warps then rearrange them.
-    pub(in super::super) packed: bool,
-    /// Whether they are at least contiguous in pairs. Units then store pairs.
+    /// Whether the results of neighbouring columns are contiguous in whole chunks, or at least in pairs.
+    packed: bool,
     paired: bool,
     /// What is loaded once for all tiles of a cube.
     pub(super) resident: Resident,
@@ -198,9 +198,22 @@ impl Form {
         if self.packed { CHUNK_BYTES as u32 / self.stored } else { self.finished() }
     }
 
-    /// The vectors of shared memory in which warps rearrange results: of all warps, of one warp, and of a panel row.
+    /// The type of an element of the output, and the number of elements, that are stored at once.
+    pub(in super::super) fn words(&self) -> (UIntKind, u32) {
+        match self.stored_at_once() * self.stored {
+            2 => (UIntKind::U16, 1),
+            bytes => (UIntKind::U32, bytes / 4),
+        }
+    }
+
+    /// The results in a vector of the shared memory in which warps rearrange them.
+    pub(super) fn in_vector(&self) -> u32 {
+        CHUNK_BYTES as u32 / self.stored
+    }
+
+    /// The vectors of that memory: of all warps, of one warp, and of a panel row.
     pub(super) fn staged(&self) -> u32 {
-        if self.packed { self.warps() * self.staged_by_warp() } else { 1 }
+        self.warps() * self.staged_by_warp()
     }
 
     pub(super) fn staged_by_warp(&self) -> u32 {

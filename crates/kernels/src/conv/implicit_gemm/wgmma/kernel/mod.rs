@@ -41,7 +41,6 @@ use producer::produce;
 use scheduler::is_warp_leader;
 
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
 pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     image: &TensorMap<E, Im2col>,
     flat: &TensorMap<E, Tiled>,
@@ -56,8 +55,8 @@ pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
 ) {
     let rows = memory::<E>(comptime!(form.stages_of_rows() * form.rows_stage()));
     let columns = memory::<E>(comptime!(form.stages_of_columns() * form.columns_stage()));
-    let rearranged =
-        Shared::<[Vector<u32, O>]>::new_aligned_slice(comptime!(form.staged() as usize), 128usize);
+    let staged = comptime!(form.staged() as usize);
+    let rearranged = Shared::<[Vector<u32, Const<4>>]>::new_aligned_slice(staged, 128usize);
     let full = barriers(form.tile.stages, 1u32);
     let empty = barriers(form.tile.stages, comptime!(form.warps()));
     let mut pipeline = Pipeline::<E> { rows, columns, full, empty };

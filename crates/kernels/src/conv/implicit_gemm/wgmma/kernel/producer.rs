@@ -126,7 +126,6 @@ fn lone_term(tap: u32, slice: u32, gather: &GatherArgs) -> Term {
 
 /// Loads a stage of the weight gradient. Its terms are windows, its columns are slices of taps.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load_windows<E: Float>(
     image: &TensorMap<E, Im2col>,
     flat: &TensorMap<E, Tiled>,
@@ -166,7 +165,6 @@ fn load_windows<E: Float>(
 
 /// Loads a stage of the other passes. Its terms are a slice of a tap's channels.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load_taps<E: Float>(
     image: &TensorMap<E, Im2col>,
     flat: &TensorMap<E, Tiled>,
@@ -210,7 +208,6 @@ fn load_taps<E: Float>(
 
 /// Loads the pixels that a run of windows reads at one tap, or at all taps along the width: a slice of their channels.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load_image<E: Float>(
     image: &TensorMap<E, Im2col>,
     barrier: &Barrier,
@@ -286,7 +283,6 @@ fn load_panels<E: Float>(
 
 /// Loads the pixels that a run of windows reads at all taps along the width, from both planes.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load_planar<E: Float>(
     image: &TensorMap<E, Im2col>,
     barrier: &Barrier,
@@ -314,7 +310,6 @@ fn load_planar<E: Float>(
 
 /// Loads a block of the flat operand: the filters, or the output gradient.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load_flat<E: Float>(
     flat: &TensorMap<E, Tiled>,
     barrier: &Barrier,

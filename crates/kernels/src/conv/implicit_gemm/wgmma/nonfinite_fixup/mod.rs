@@ -47,7 +47,6 @@ struct FixupArgs {
 }
 
 /// Recomputes the flagged results of one product of a pass from the original operands.
-#[allow(clippy::too_many_arguments, reason = "all that a launch is made of")]
 pub(super) fn launch(
     client: &Client,
     product: &Product,
@@ -105,7 +104,6 @@ pub(super) fn launch(
 }
 
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
 fn fixup<S: Float>(
     image: &[S],
     filters: &[S],
@@ -133,7 +131,6 @@ fn fixup<S: Float>(
 
 /// Recomputes a band of rows of a tile.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn band<S: Float>(
     image: &[S],
     filters: &[S],

@@ -154,6 +154,11 @@ impl RepackedImage {
         Self { height, width, planar, ..self }
     }
 
+    /// Whether a line is one pixel, with zeros behind its channels.
+    pub(in super::super) fn is_pixel(&self) -> bool {
+        self.rows == 1 && self.reach == 1 && self.planar.is_none()
+    }
+
     /// The elements of a line.
     pub(in super::super) fn line(&self, size: usize) -> usize {
         match self.planar {

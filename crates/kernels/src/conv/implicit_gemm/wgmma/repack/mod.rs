@@ -18,7 +18,7 @@ use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{Convolution, DType, FilterLayout};
+use windowpane_geometry::{Convolution, DType, FilterLayout, Shape};
 
 use super::product::Product;
 use super::tile::CHUNK_BYTES;
@@ -62,12 +62,16 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
     if let Some(pointwise) = product.pointwise {
         let lines = pointwise.lines();
         let own = pointwise.rows * pointwise.terms / lines;
-        return pad_chunks(client, dtype, x, lines, [own, pointwise.pitch]);
+        return pad(client, dtype, x, lines, [own, pointwise.pitch]);
     }
     let input = match product.pass {
         Pass::Data => product.conv.output(),
         _ => product.conv.input(),
     };
+    if let Some(pixel) = padded_pixel(product, &input) {
+        let pixels = input.elements() / input.channels();
+        return pad(client, dtype, x, pixels, [input.channels(), pixel]);
+    }
     if product.parts > 2 {
         return in_three(client, product, input.elements(), x);
     }
@@ -120,19 +124,6 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
         row_step: source.space[1] as u32,
         column_step: source.space[2] as u32,
     };
-    lines(client, product, dtype, buffer(x, input.elements()), args, form)
-}
-
-/// Rows of pixels as lines, with all their parts.
-fn lines(
-    client: &Client,
-    product: &Product,
-    dtype: DType,
-    x: BufferArg,
-    args: ImageArgsLaunch,
-    form: Form,
-) -> Handle {
-    let chunks = args.chunks as usize;
     let repacked_chunks = chunks * product.parts;
     let repacked = client.empty(repacked_chunks * CHUNK_BYTES);
     let units = CubeDim::new_1d(UNITS);
@@ -144,7 +135,7 @@ fn lines(
             cubecl::calculate_cube_count_elemwise(client, chunks, units),
             units,
             form.chunk,
-            x,
+            buffer(x, input.elements()),
             buffer(&repacked, repacked_chunks),
             args,
             form,
@@ -152,6 +143,16 @@ fn lines(
         )
     }
     repacked
+}
+
+/// The elements of a pixel, if the repacked image is the original one with longer pixels.
+fn padded_pixel(product: &Product, input: &Shape) -> Option<usize> {
+    let repacked = product.repacked.filter(|it| product.parts == 1 && it.planar.is_none())?;
+    let [_, height, width] = product.conv.grid().axes();
+    let [_, image_height, image_width] = input.space().three(1);
+    let same = [repacked.height, repacked.width] == [image_height, image_width];
+    let begins = repacked.pads || (height.start(0), width.start(0)) == (0, 0);
+    (same && begins && repacked.rows == 1).then_some(repacked.pixel)
 }
 
 /// An f32 tensor in three parts, one after the other.
@@ -179,17 +180,16 @@ fn in_three(client: &Client, product: &Product, elements: usize, x: &Handle) -> 
 /// The other operand in the layout that the copy engine reads: the filters, or the output gradient.
 pub(super) fn flat(target: Target<'_>, product: &Product, dtype: DType, w: &Handle) -> Handle {
     let client = target.client;
+    let pad_flat = |elements: usize| {
+        let [outer, middle, padded] = product.flat.dimensions;
+        pad(client, dtype, w, outer * middle, [elements / (outer * middle), padded])
+    };
     match (product.pass, transposed_filters(product)) {
         (Pass::Weight, _) if product.parts > 1 => {
             in_three(client, product, product.conv.output().elements(), w)
         }
-        (Pass::Weight, _) => pad(client, product, dtype, w, product.conv.output().elements()),
-        _ if product.pads_filters => {
-            let [outer, middle, padded] = product.flat.dimensions;
-            let lines = outer * middle;
-            let own = product.conv.filter().elements() / lines;
-            pad_chunks(client, dtype, w, lines, [own, padded])
-        }
+        (Pass::Weight, _) => pad_flat(product.conv.output().elements()),
+        _ if product.pads_filters => pad_flat(product.conv.filter().elements()),
         (_, Some(matrices)) => {
             let repacked = client.empty(product.flat_elements() * product.size);
             transpose::launch(target, dtype, w, &repacked, matrices);
@@ -212,60 +212,34 @@ fn transposed_filters(product: &Product) -> Option<[usize; 3]> {
     })
 }
 
-/// An operand of this many elements with its rows padded: the pixels of an image of one row.
-fn pad(client: &Client, product: &Product, dtype: DType, from: &Handle, elements: usize) -> Handle {
-    let form = Form { chunk: CHUNK_BYTES / product.size, splits: false, planar: None };
-    let [outer, middle, padded] = product.flat.dimensions;
-    let rows = outer * middle;
-    let inner = elements / rows;
-    let chunks = (rows * padded / form.chunk) as u32;
-    let args = ImageArgsLaunch {
-        chunks,
-        pixel: (padded / form.chunk) as u32,
-        width: rows as u32,
-        height: 1,
-        channels: inner as u32,
-        rows: 1,
-        pixels: chunks,
-        row_sets: 1,
-        step: 1,
-        first_row: 0,
-        first_column: 0,
-        planes: 1,
-        image_height: 1,
-        image_width: rows as u32,
-        plane_step: 0,
-        row_step: 0,
-        column_step: inner as u32,
-    };
-    lines(client, product, dtype, buffer(from, elements), args, form)
-}
-
-/// Filters whose lines are whole chunks, with their lines padded from one number of elements to another.
-fn pad_chunks(
+/// A tensor with its lines padded with zeros from one number of elements to another, which is a whole number of chunks.
+fn pad(
     client: &Client,
     dtype: DType,
-    w: &Handle,
+    from: &Handle,
     lines: usize,
     [own, padded]: [usize; 2],
 ) -> Handle {
     let chunk = CHUNK_BYTES / dtype.size();
-    let [own, padded] = [own / chunk, padded / chunk];
-    let (chunks, all) = (lines * own, lines * padded);
-    let repacked = client.empty(all * CHUNK_BYTES);
+    let lanes = chunk.min(1 << own.trailing_zeros());
+    let chunks = lines * padded / chunk;
+    let repacked = client.empty(chunks * CHUNK_BYTES);
     let units = CubeDim::new_1d(UNITS);
-    // SAFETY: a unit past the last chunk terminates; reads behind a line are moved to chunk 0.
+    // SAFETY: a unit past the last chunk terminates; reads behind a line are moved to element 0.
     unsafe {
         pad_lines::launch_unchecked(
             client,
-            cubecl::calculate_cube_count_elemwise(client, all, units),
+            cubecl::calculate_cube_count_elemwise(client, chunks, units),
             units,
+            lanes,
             chunk,
-            buffer(w, chunks),
-            buffer(&repacked, all),
-            all as u32,
-            padded as u32,
-            own as u32,
+            buffer(from, lines * own / lanes),
+            buffer(&repacked, chunks),
+            chunks as u32,
+            (padded / chunk) as u32,
+            (own / lanes) as u32,
+            lanes,
+            chunk / lanes,
             elem(dtype),
         )
     }
@@ -449,23 +423,36 @@ fn repack_image<S: Float, N: Size>(
     store_parts::<S, N>(repacked, elements, i, args.chunks, form);
 }
 
+/// Each unit stores one chunk, for which it loads `loads` vectors of `lanes` elements. A line has `own` of them.
 #[cube(launch_unchecked)]
-fn pad_lines<S: Float, N: Size>(
-    w: &[Vector<S, N>],
-    repacked: &mut [Vector<S, N>],
+fn pad_lines<S: Float, N: Size, M: Size>(
+    from: &[Vector<S, N>],
+    padded: &mut [Vector<S, M>],
     chunks: u32,
-    padded: FastDivmod<u32>,
+    line: FastDivmod<u32>,
     own: u32,
+    #[comptime] lanes: usize,
+    #[comptime] loads: usize,
     #[define(S)] _stored: ElemType,
 ) {
     let i = ABSOLUTE_POS as u32;
     if i >= chunks {
         terminate!();
     }
-    let (line, chunk) = padded.div_mod(i);
-    let there = chunk < own;
-    let elements = w[select(there, line * own + chunk, 0u32) as usize];
-    repacked[i as usize] = select(there, elements, Vector::new(S::from_int(0)));
+    let (line, chunk) = line.div_mod(i);
+    let mut elements = Vector::<S, M>::empty();
+    #[unroll]
+    for nth in 0..loads {
+        let at = chunk * comptime!(loads as u32) + comptime!(nth as u32);
+        let there = at < own;
+        let vector = from[select(there, line * own + at, 0u32) as usize];
+        #[unroll]
+        for lane in 0..lanes {
+            let element = select(there, vector.extract(lane), S::from_int(0));
+            elements.insert(comptime!(nth * lanes + lane), element);
+        }
+    }
+    padded[i as usize] = elements;
 }
 
 /// How filters become lines along the terms.
