@@ -141,7 +141,7 @@ impl Tile {
         flat.unwrap_or_else(|| Self::square(device, size, [rows, columns]))
     }
 
-    /// Whole lines of one side, as many as are a line of memory on the other side; none if wide vectors divide a line
+    /// Whole lines of one side, as many as are a line of memory on the other side; none if vectors as wide divide a line
     /// anyway, or if few lines fit into shared memory. Tiles are only large where there is one for each multiprocessor.
     fn flat(
         device: &Capabilities,
@@ -149,18 +149,19 @@ impl Tile {
         side: Side,
         [matrices, line, lines]: [usize; 3],
     ) -> Option<Self> {
-        let [widest, along, across] = [0, line, lines].map(|of| widest_lanes(device, size, of));
+        // Those that divide all lines divide whole lines of any length.
+        let [widest, along, lanes] = [0, line, lines].map(|of| widest_lanes(device, size, of));
         let pitch = |lines: usize| if side == Side::Source { line } else { pitch(lines, size) };
         let fits = |bytes: usize, room: usize| {
             // Short lines leave room for more of them.
             let most = (ROW_BYTES / size).max(TILE_BYTES / size / line);
-            let mut lines = most.min(lines) / widest * widest;
+            let mut lines = most.min(lines) / lanes * lanes;
             let held = |lines: usize| match side {
                 Side::Source => lines * pitch(lines),
                 Side::Target => line * pitch(lines),
             };
             while lines > 0 && (line * lines * size > bytes || held(lines) * size > room) {
-                lines -= widest;
+                lines -= lanes;
             }
             lines
         };
@@ -171,9 +172,10 @@ impl Tile {
             && matrices * lines.div_ceil(large) >= device.multiprocessor_count();
         let most = if small * size < ROW_BYTES / 2 && fills { large } else { small };
         // Vectors of half the width are wide enough.
-        let worth = 2 * along < widest && across == widest && most * size >= SECTOR;
+        let wider = 2 * along < lanes && widest <= 2 * lanes;
+        let worth = wider && most * size >= SECTOR;
         worth.then(|| {
-            let lines = share(lines, most, widest);
+            let lines = share(lines, most, lanes);
             let (rows, columns) = match side {
                 Side::Source => (lines, line),
                 Side::Target => (line, lines),
@@ -182,8 +184,8 @@ impl Tile {
                 rows,
                 columns,
                 pitch: pitch(lines),
-                loaded: widest,
-                stored: widest,
+                loaded: lanes,
+                stored: lanes,
                 units: plain_units(device),
                 flat: Some(side),
             }
@@ -441,6 +443,9 @@ mod tests {
         let back = tile(2, 49, 512);
         assert_eq!((back.rows, back.columns, back.loaded, back.stored), (49, 80, 8, 8));
         assert_eq!(back.flat, Some(Side::Target));
+        let halves = tile(2, 92, 33 * 33);
+        assert_eq!((halves.flat, halves.loaded, halves.stored), (Some(Side::Source), 4, 4));
+        assert_eq!(tile(2, 90, 33 * 33).flat, None);
         // Lines of which shared memory holds few.
         assert_eq!(of(1 << 10, 512, 33 * 33).rows, 16);
         assert_eq!([of(1, 64, 33 * 33).flat, of(1 << 10, 512, 127 * 127).flat], [None; 2]);

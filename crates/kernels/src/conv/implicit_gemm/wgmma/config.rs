@@ -8,7 +8,7 @@ use super::cost;
 use super::im2col::Im2colWalk;
 use super::kernel::staged_bytes;
 use super::product::{Product, Resident};
-use super::tile::{ROWS, WARPGROUP, units, warps};
+use super::tile::{HALF_BAND, ROWS, WARPGROUP, units, warps};
 use crate::conv::common::kernel::{Configure, Kernel};
 use crate::conv::common::rules::{MOST_BLOCK, check_block, check_number, check_sums, check_units};
 use crate::conv::common::split_k;
@@ -254,7 +254,11 @@ fn shared_bytes(
     let columns = or(resident.columns, stages) * product.columns_bytes(tile);
     // For a weight gradient it is always assumed that sums are split.
     let stored = if split || product.pass == Pass::Weight { 4 } else { product.stored() };
-    let staged = warps(tile) * staged_bytes(tile, stored, product.resident(walk, tile));
+    let staged = match product.is_dense(walk, tile) {
+        true => HALF_BAND * tile.block_n * stored,
+        false => staged_bytes(tile, stored, product.resident(walk, tile)),
+    };
+    let staged = warps(tile) * staged;
     product.parts * (rows + columns) + staged as usize
 }
 

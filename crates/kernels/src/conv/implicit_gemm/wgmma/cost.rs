@@ -38,8 +38,10 @@ const SHARED_ROWS_SLOWDOWN: f64 = 1.04;
 /// The time of a shared tile, as a fraction of the time of a whole tile.
 const SHARED_TILE: f64 = 0.75;
 
-/// The additional cycles of a result that is not stored in a whole chunk.
-const CYCLES_PER_SINGLE_RESULT: f64 = 0.6;
+/// The additional cycles of a result that is not stored in a whole chunk, and of one that is put between those of other rows
+/// first.
+const CYCLES_PER_SINGLE_RESULT: f64 = 0.25;
+const CYCLES_PER_DENSE_RESULT: f64 = 0.05;
 
 /// The additional cycles of a line that the copy engine fills only in part, and of a line of repacked pixels, which
 /// overlaps its neighbours in memory.
@@ -50,9 +52,10 @@ const CYCLES_PER_REPACKED_LINE: f64 = 4.0;
 pub(super) fn seconds(product: &Product, task: Task<'_>, tile: &Tile, splits: usize) -> f64 {
     let Task { conv, request, device } = task;
     let walks = product.walks(tile).count();
-    let mut multiplying = cost::START * walks as f64 + single_results(product, device);
+    let mut multiplying = cost::START * walks as f64;
     for walk in product.walks(tile) {
         multiplying += tiles_cycles(product, &walk, tile, splits, device);
+        multiplying += single_results(product, &walk, tile, device);
         multiplying += slow_lines(product, &walk, tile, splits, device);
     }
     let (repacking, repacks) = repacking(product, task);
@@ -160,16 +163,16 @@ fn slow_lines(
     step * steps as f64 / device.multiprocessor_count() as f64
 }
 
-/// The cycles in which each multiprocessor stores results that are not whole chunks.
-fn single_results(product: &Product, device: &Capabilities) -> f64 {
+/// The additional cycles in which each multiprocessor stores the results of a walk that are not whole chunks.
+fn single_results(product: &Product, walk: &Im2colWalk, tile: &Tile, device: &Capabilities) -> f64 {
     let whole = product.columns().is_multiple_of(CHUNK as usize);
-    match whole || product.pass == Pass::Weight || product.pointwise.is_some() {
-        true => 0.0,
-        false => {
-            CYCLES_PER_SINGLE_RESULT * product.results() as f64
-                / device.multiprocessor_count() as f64
-        }
-    }
+    let results = walk.gather.rows(&product.conv) * product.columns() * product.groups();
+    let cycles = match () {
+        _ if whole || product.pass == Pass::Weight || product.pointwise.is_some() => 0.0,
+        _ if product.is_dense(walk, tile) => CYCLES_PER_DENSE_RESULT,
+        _ => CYCLES_PER_SINGLE_RESULT,
+    };
+    cycles * (results * walk.products()) as f64 / device.multiprocessor_count() as f64
 }
 
 /// The cycles per second of the matrix units.
@@ -185,7 +188,10 @@ fn cached(device: &Capabilities) -> f64 {
 /// The estimated cycles of all launches, by which tiles and numbers of parts are compared.
 pub(super) fn cycles(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) -> f64 {
     let launched = cost::START + device.launch_seconds(1) * clock(device);
-    let tiles = |walk: Im2colWalk| launched + tiles_cycles(product, &walk, tile, splits, device);
+    let tiles = |walk: Im2colWalk| {
+        let single = single_results(product, &walk, tile, device);
+        launched + tiles_cycles(product, &walk, tile, splits, device) + single
+    };
     let tiles = product.walks(tile).map(tiles).sum::<f64>();
     let parts = (2 * splits * product.results() * 4) as f64;
     match splits {

@@ -6,7 +6,7 @@ use windowpane_geometry::{AXES, Convolution, DType, FilterLayout, LIMIT, Layout,
 use super::im2col::Im2colWalk;
 use super::pointwise::Pointwise;
 use super::repack::image::{PLANE_LINE, PLANES, Planar, RepackedImage};
-use super::tile::{self, CHUNK_BYTES, LINE, bands, is_narrow};
+use super::tile::{self, CHUNK, CHUNK_BYTES, HALF_BAND, LINE, bands, is_narrow};
 use crate::conv::common::gather::{self, Gather, Phases, WeightSteps, weight_steps};
 use crate::conv::problem::{Pass, Request, results, windows};
 
@@ -61,17 +61,19 @@ impl Product {
             return Self::pointwise(conv, request, aligned);
         }
         let chunked = |elements: usize| (elements * size).is_multiple_of(CHUNK_BYTES);
-        // Only a forward pass splits repacked factors as well.
+        // A weight gradient does not split repacked factors as well.
         let repacked = RepackedImage::new(conv, pass, size)
-            .filter(|_| pass == Pass::Forward || (parts == 1 && size == 2));
+            .filter(|_| pass != Pass::Weight || (parts == 1 && size == 2));
         // 32-bit factors are only read along the terms.
         let readable = |flat: &Flat| {
             chunked(flat.dimensions[2])
                 && chunked(flat.group_step())
                 && (size == 2 || !flat.mn_major)
         };
-        // Parts of the output gradient keep its layout; filters in parts are contiguous along the terms.
-        let kept = pass == Pass::Weight || (parts == 1 && repacked.is_none());
+        // Parts of the output gradient keep its layout; filters in parts are contiguous along the terms. Past the filters,
+        // where pixels are padded, the copy engine finds zeros.
+        let kept = pass == Pass::Weight
+            || (parts == 1 && repacked.is_none_or(|repacked| pass == Pass::Data && repacked.pads));
         let merged = if pass == Pass::Weight && parts == 1 { merged(conv, size) } else { 1 };
         let own = Flat::new(conv, pass)
             .map(|flat| Flat { across_group: merged * flat.across_group, ..flat });
@@ -114,7 +116,7 @@ impl Product {
             };
         let terms = match pass {
             Pass::Weight => fewest_windows(conv),
-            _ => conv.filter().taps() * gather::inner(conv, pass),
+            _ => fewest_terms(conv, pass),
         };
         let can = pass != Pass::Bias
             && conv.layout() == Layout::ChannelsLast
@@ -266,6 +268,24 @@ impl Product {
     /// The bytes of a result: those of a factor that is not split into parts.
     pub(super) fn stored(&self) -> u32 {
         if self.parts > 1 { 4 } else { self.size as u32 }
+    }
+
+    /// Whether the rows of a tile follow one another in memory, and eight of them are whole chunks although one is not.
+    pub(super) fn is_dense(&self, walk: &Im2colWalk, tile: &Tile) -> bool {
+        let [_, height, width] = &walk.gather.axes;
+        let rows = walk.gather.rows(&self.conv);
+        let has_all = walk.reach == 0
+            && walk.phases.is_none()
+            && self.planar().is_none()
+            && [walk.plane_rows, walk.line_rows] == [height.rows, width.rows]
+            && rows * self.columns() == self.results();
+        self.pass != Pass::Weight
+            && self.pointwise.is_none()
+            && self.groups() == 1
+            && has_all
+            && rows.is_multiple_of(HALF_BAND as usize)
+            && self.columns() <= tile.block_n as usize
+            && !self.columns().is_multiple_of(CHUNK as usize)
     }
 
     /// The number of axes of an image's map.
@@ -536,6 +556,13 @@ fn fewest_windows(conv: &Convolution) -> usize {
     conv.input().batch() * axes.iter().product::<usize>()
 }
 
+/// The number of terms of the shortest non-empty sum inside the image: a data gradient with strides has fewer taps in some
+/// phases.
+fn fewest_terms(conv: &Convolution, pass: Pass) -> usize {
+    let terms = Gather::all(conv, pass).map(|gather| gather.terms(conv));
+    terms.filter(|terms| *terms > 0).min().unwrap_or(0)
+}
+
 /// The layout of the operand that is not the image: the filters, or the output gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flat {
@@ -672,5 +699,77 @@ mod tests {
         let padded = |channels: usize| Some(pointwise(channels, 64, true)?.image());
         assert_eq!(padded(136), Some((vec![1, 1, 64, 192], vec![64 * 192, 64 * 192, 192, 1])));
         assert_eq!([padded(128), padded(48), padded(480)], [const { None }; 3]);
+    }
+
+    /// Filters that the copy engine cannot read as they are, are always padded.
+    #[test]
+    fn lines_of_no_whole_chunks_are_padded() {
+        let product = pointwise(54, 64, false).unwrap();
+        assert_eq!((product.pads_filters, product.image().0), (true, vec![1, 1, 64, 64]));
+        assert!(pointwise(54, 64, true).is_none());
+        assert!(!pointwise(56, 64, false).unwrap().pads_filters);
+        // Biases are read in pairs.
+        assert!(pointwise(64, 57, false).is_none());
+    }
+
+    /// Channels last: images of 28 × 28 pixels and 230 filters.
+    fn last(batch: usize, channels: usize, kernel: usize) -> Product {
+        let shape = Shape::new(batch, channels, Extents::from([28, 28])).unwrap();
+        let filter = Filter::new(230, channels, Extents::from([kernel, kernel])).unwrap();
+        let layouts = (Layout::ChannelsLast, FilterLayout::Fhwc);
+        let window = Window::new([kernel, kernel]).padding([kernel / 2, kernel / 2]);
+        let conv = Convolution::new(shape, filter, &window, 1, layouts.0, layouts.1).unwrap();
+        let request =
+            Request { pass: Pass::Forward, dtype: DType::F16, precision: Precision::Strict };
+        Product::new(&conv, request, false).unwrap()
+    }
+
+    /// Rows are put one after the other if a tile has all columns, and taps share no runs with zeros between lines.
+    #[test]
+    fn rows_of_whole_tiles_are_dense() {
+        let dense = |product: &Product, block_n: u32| {
+            let tile = Tile {
+                block_m: 128,
+                block_n,
+                block_k: 64,
+                ratio_m: 1,
+                ratio_n: 1,
+                elems_per_thread: 8,
+                stages: 3,
+            };
+            let walk = product.walks(&tile).next().unwrap();
+            (product.is_dense(&walk, &tile), walk.reach)
+        };
+        assert_eq!(dense(&last(2, 64, 1), 256), (true, 0));
+        assert_eq!(dense(&last(2, 64, 1), 224), (false, 0));
+        assert_eq!(dense(&last(2, 64, 3), 256), (true, 0));
+        assert_eq!(dense(&last(2, 64, 3), 96), (false, 2));
+    }
+
+    /// Forward, pixels of many channels are padded where the copy engine cannot read them; those of few become lines.
+    #[test]
+    fn pixels_of_many_channels_are_padded() {
+        let repacked = |channels, kernel| last(2, channels, kernel).repacked;
+        assert!([116, 230, 921].iter().all(|of| repacked(*of, 3).unwrap().pads));
+        assert!([3, 20, 36, 54].iter().all(|of| !repacked(*of, 3).unwrap().pads));
+        assert!(!last(2, 230, 3).is_checked() && !last(2, 54, 1).is_checked());
+        assert!(last(2, 20, 3).is_checked());
+        assert_eq!(repacked(56, 3), None);
+    }
+
+    /// Factors are split where every sum has enough terms: with a stride of five, a tap is the only one of its phase.
+    #[test]
+    fn short_sums_are_not_of_split_factors() {
+        let data = |filters, stride| {
+            let shape = Shape::new(1, 32, Extents::from([25, 25])).unwrap();
+            let filter = Filter::new(filters, 32, Extents::from([5, 5])).unwrap();
+            let layouts = (Layout::ChannelsLast, FilterLayout::Fhwc);
+            let window = Window::new([5, 5]).stride([stride, stride]);
+            let conv = Convolution::new(shape, filter, &window, 1, layouts.0, layouts.1).unwrap();
+            let request =
+                Request { pass: Pass::Data, dtype: DType::F32, precision: Precision::Strict };
+            Product::new(&conv, request, false).is_some()
+        };
+        assert_eq!([data(6, 1), data(6, 5), data(64, 5), data(255, 1)], [true, false, true, true]);
     }
 }

@@ -24,6 +24,9 @@ pub(super) const CHUNK_BYTES: usize = 16;
 /// The number of rows that one warp holds of each 64 rows of a tile.
 pub(super) const BAND: u32 = 16;
 
+/// The rows of half a band. They are one half of a unit's sums.
+pub(super) const HALF_BAND: u32 = BAND / 2;
+
 /// The columns for which a tile has room in shared memory: columns that are contiguous come in whole lines.
 pub(super) fn columns(tile: &Tile, across: bool, line: u32) -> u32 {
     if across { tile.block_n.next_multiple_of(line) } else { tile.block_n }

@@ -12,13 +12,13 @@
 //!
 //! A warp rearranges its rows in shared memory, and then stores two memory lines of a row at a time. Results that are not
 //! contiguous in whole chunks are read from there, and stored, in pairs or one by one: neighbouring units still have
-//! neighbouring results.
+//! neighbouring results. Where the rows of a tile follow one another in memory, eight of them are whole chunks in any case, and
+//! are put one after the other in shared memory too (`store_dense`).
 
 use cubecl::cmma::{MmaDefinition, StMatrixForm};
 use cubecl::prelude::*;
 
-use super::super::tile::BAND;
-use super::super::tile::{CHUNK, PAIR, WARP, WARPGROUP};
+use super::super::tile::{BAND, CHUNK, HALF_BAND, PAIR, WARP, WARPGROUP};
 use super::accumulators::Accumulators;
 use super::args::Args;
 use super::form::{Form, Panel};
@@ -38,6 +38,8 @@ pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
     epilogue: &'a EpilogueArgs<R, P>,
     /// The shared memory in which warps rearrange rows.
     rearranged: Shared<[Vector<u32, Const<4>>]>,
+    /// The one in which they put rows one after the other.
+    lined_up: Shared<[Vector<R, Const<1>>]>,
     out: &'a mut [Vector<W, O>],
     /// For each band of rows of a tile, whether it has non-finite sums.
     flags: &'a mut [u32],
@@ -48,14 +50,14 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     pub(super) fn new(
         epilogue: &'a EpilogueArgs<R, P>,
         rearranged: Shared<[Vector<u32, Const<4>>]>,
+        lined_up: Shared<[Vector<R, Const<1>>]>,
         out: &'a mut [Vector<W, O>],
         flags: &'a mut [u32],
     ) -> Results<'a, R, P, W, O> {
-        Results::<'a, R, P, W, O> { epilogue, rearranged, out, flags }
+        Results::<'a, R, P, W, O> { epilogue, rearranged, lined_up, out, flags }
     }
 
-    /// Stores 64 rows of a tile in whole lines, one panel or a few at a time. Memory accepts two whole lines of a row faster
-    /// than pieces of eight columns.
+    /// Stores 64 rows of a tile.
     pub(super) fn store_rows(
         &mut self,
         sums: &Accumulators,
@@ -67,6 +69,23 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         if comptime!(form.checked) {
             self.flag_nonfinite(sums, first_row, work, args, form);
         }
+        if comptime!(form.dense) {
+            self.store_dense(sums, first_row, work, args, form);
+        } else {
+            self.store_panels(sums, first_row, work, args, form);
+        }
+    }
+
+    /// Stores them in whole lines, one panel or a few at a time. Memory accepts two whole lines of a row faster than pieces of
+    /// eight columns.
+    fn store_panels(
+        &mut self,
+        sums: &Accumulators,
+        first_row: u32,
+        work: &Work,
+        args: &Args,
+        #[comptime] form: Form,
+    ) {
         #[unroll]
         for first in
             range_stepped(0, comptime!(form.result_panels()), comptime!(form.panels_at_once()))
@@ -88,6 +107,88 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
                 self.store_panel(comptime!(form.result_panel(nth)), first_row, work, args, form);
             }
             sync_plane();
+        }
+    }
+
+    /// Stores them eight rows of a warp at a time, which are contiguous in memory.
+    fn store_dense(
+        &mut self,
+        sums: &Accumulators,
+        first_row: u32,
+        work: &Work,
+        args: &Args,
+        #[comptime] form: Form,
+    ) {
+        let lane = UNIT_POS % WARP;
+        let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
+        let at_once = comptime!(form.stored_at_once());
+        let place = UNIT_POS / WARP * comptime!(form.lined_up_by_warp() / at_once);
+        #[unroll]
+        for half in 0..2u32 {
+            self.line_up(sums, half, band, work, args, form);
+            sync_plane();
+            let row = band + comptime!(half * HALF_BAND);
+            let first = (work.part * args.part_step + row * args.columns) / at_once;
+            let stores = args.columns * comptime!(HALF_BAND) / at_once;
+            #[unroll]
+            for turn in 0..comptime!((form.lined_up_by_warp() / at_once).div_ceil(WARP)) {
+                let store = lane + comptime!(turn * WARP);
+                if store < stores && row < args.rows {
+                    self.out[(first + store) as usize] = self.read_lined_up(place + store, form);
+                }
+            }
+            sync_plane();
+        }
+    }
+
+    /// Puts half of a warp's rows one after the other in shared memory.
+    fn line_up(
+        &mut self,
+        sums: &Accumulators,
+        #[comptime] half: u32,
+        band: u32,
+        work: &Work,
+        args: &Args,
+        #[comptime] form: Form,
+    ) {
+        let all = comptime!(form.lined_up() as usize);
+        let lane = UNIT_POS % WARP;
+        let (down, mine) = (lane / QUAD, lane % QUAD);
+        let row = band + comptime!(half * HALF_BAND) + down;
+        let begin = UNIT_POS / WARP * comptime!(form.lined_up_by_warp()) + down * args.columns;
+        #[unroll]
+        for chunk in 0..comptime!(form.tile.block_n / CHUNK) {
+            let column = comptime!(chunk * CHUNK) + mine * PAIR;
+            let nth = comptime!(nth(chunk, half));
+            let pair = self.pair(sums, nth, row, column, work, args, form);
+            if comptime!(form.finished() == PAIR) {
+                if column < args.columns {
+                    let pairs: &mut [Vector<R, Const<2>>] =
+                        self.lined_up[0..all].with_vector_size_mut();
+                    pairs[((begin + column) / PAIR) as usize] = pair;
+                }
+            } else {
+                #[unroll]
+                for lane in 0..PAIR {
+                    if column + lane < args.columns {
+                        let one =
+                            Vector::<R, Const<1>>::new(pair.extract(comptime!(lane as usize)));
+                        self.lined_up[(begin + column + lane) as usize] = one;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The results that are stored at once, at a place that is counted in these.
+    fn read_lined_up(&self, at: u32, #[comptime] form: Form) -> Vector<W, O> {
+        let all = comptime!(form.lined_up() as usize);
+        if comptime!(form.stored == 2) {
+            let results: &[Vector<R, Const<8>>] = self.lined_up[0..all].with_vector_size();
+            Vector::<W, O>::reinterpret(results[at as usize])
+        } else {
+            let results: &[Vector<R, Const<4>>] = self.lined_up[0..all].with_vector_size();
+            Vector::<W, O>::reinterpret(results[at as usize])
         }
     }
 
@@ -137,7 +238,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         for nth_chunk in 0..comptime!(panel.chunks as usize) {
             let chunk = comptime!(panel.begin + nth_chunk as u32);
             let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
-            let row = band + lane / QUAD + comptime!(panel.half * HALF);
+            let row = band + lane / QUAD + comptime!(panel.half * HALF_BAND);
             let nth = comptime!(nth(chunk, panel.half));
             let pair = self.pair(sums, nth, row, column, work, args, form);
             if comptime!(form.stored == 2) {
@@ -191,9 +292,9 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let size!(One) = 1usize;
         let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
         let lane = UNIT_POS % WARP;
-        let down = lane % HALF;
+        let down = lane % HALF_BAND;
         let place = panel_start(panel, form);
-        let start = place + down * comptime!(form.staged_line()) + ((lane / HALF) ^ down);
+        let start = place + down * comptime!(form.staged_line()) + ((lane / HALF_BAND) ^ down);
         #[unroll]
         for quad in 0..comptime!(panel.chunks / QUAD) {
             let mut matrices = Array::<Vector<u32, One>>::new(4usize);
@@ -278,8 +379,8 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             let from = place + down * comptime!(form.staged_line()) + permuted;
             let within = first % comptime!(form.in_vector()) / at_once;
             #[unroll]
-            for i in 0..comptime!(HALF / rows) {
-                let place = comptime!(panel.half * HALF + i * rows) + down;
+            for i in 0..comptime!(HALF_BAND / rows) {
+                let place = comptime!(panel.half * HALF_BAND + i * rows) + down;
                 let base = plane_shuffle(base, place);
                 let to = target(band + place, column, base, base != NOWHERE, work, args, form);
                 // For 32-bit results, the permutation repeats every two rows.
@@ -349,14 +450,11 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     }
 }
 
-/// The rows of half a band. They are one half of a unit's sums.
-const HALF: u32 = BAND / 2;
-
 /// The place in shared memory of a warp's panel.
 #[cube]
 fn panel_start(#[comptime] panel: Panel, #[comptime] form: Form) -> u32 {
     UNIT_POS / WARP * comptime!(form.staged_by_warp())
-        + comptime!(panel.place * HALF * form.staged_line())
+        + comptime!(panel.place * HALF_BAND * form.staged_line())
 }
 
 /// The index of a unit's first accumulator for its pair of a chunk.

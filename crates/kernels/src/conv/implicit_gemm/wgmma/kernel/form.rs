@@ -7,7 +7,7 @@ use windowpane_geometry::{DType, Tile};
 use super::super::im2col::Im2colWalk;
 use super::super::product::{Product, Resident};
 use super::super::repack::image::{PLANE_LINE, PLANES};
-use super::super::tile::{self, BAND, CHUNK, CHUNK_BYTES, LINE, PAIR, ROWS, WARP, WARPGROUP};
+use super::super::tile::{self, CHUNK, CHUNK_BYTES, HALF_BAND, LINE, PAIR, ROWS, WARP, WARPGROUP};
 use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::gather::GatherForm;
 use crate::conv::problem::Pass;
@@ -15,7 +15,7 @@ use crate::conv::problem::Pass;
 /// The bytes of shared memory in which a warp rearranges results of `size` bytes each: the panels that it handles at
 /// once, each with half of its rows.
 pub(in super::super) fn staged_bytes(tile: &Tile, size: u32, resident: Resident) -> u32 {
-    at_once(tile, size, resident) * BAND / 2 * panel_line(tile, size)
+    at_once(tile, size, resident) * HALF_BAND * panel_line(tile, size)
 }
 
 /// Where an operand is resident and has a single step, a tile is little more than its store; there a warp synchronises
@@ -108,6 +108,8 @@ pub(in super::super) struct Form {
     /// Whether the results of neighbouring columns are contiguous in whole chunks, or at least in pairs.
     packed: bool,
     paired: bool,
+    /// Whether they are contiguous in whole chunks if eight rows are put one after the other.
+    pub(super) dense: bool,
     /// What is loaded once for all tiles of a cube.
     pub(super) resident: Resident,
     /// Whether non-finite sums are flagged.
@@ -158,6 +160,7 @@ impl Form {
             stored: stored.size() as u32,
             packed: contiguous(CHUNK),
             paired: contiguous(PAIR),
+            dense: product.is_dense(walk, &tile),
             resident: product.resident(walk, &tile),
             checked: product.is_checked(),
             epilogue: epilogue.form(stored),
@@ -195,7 +198,7 @@ impl Form {
     }
 
     pub(in super::super) fn stored_at_once(&self) -> u32 {
-        if self.packed { CHUNK_BYTES as u32 / self.stored } else { self.finished() }
+        if self.packed || self.dense { self.in_vector() } else { self.finished() }
     }
 
     /// The type of an element of the output, and the number of elements, that are stored at once.
@@ -213,7 +216,16 @@ impl Form {
 
     /// The vectors of that memory: of all warps, of one warp, and of a panel row.
     pub(super) fn staged(&self) -> u32 {
-        self.warps() * self.staged_by_warp()
+        if self.dense { 1 } else { self.warps() * self.staged_by_warp() }
+    }
+
+    /// The elements of the memory in which warps put rows one after the other, and those of a warp.
+    pub(super) fn lined_up(&self) -> u32 {
+        if self.dense { self.warps() * self.lined_up_by_warp() } else { 1 }
+    }
+
+    pub(super) fn lined_up_by_warp(&self) -> u32 {
+        HALF_BAND * self.tile.block_n
     }
 
     pub(super) fn staged_by_warp(&self) -> u32 {

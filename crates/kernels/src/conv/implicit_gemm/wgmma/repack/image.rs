@@ -1,6 +1,6 @@
 //! Repacking of pixels with few channels, as lines or in planes, and of pixels that are no whole chunks.
 
-use windowpane_geometry::Convolution;
+use windowpane_geometry::{Convolution, Shape};
 
 use super::super::tile::{CHUNK_BYTES, LINE};
 use crate::conv::common::gather::{Gather, Sweep};
@@ -67,12 +67,16 @@ pub(in super::super) const PLANES: usize = 2;
 /// The number of pixels that are one pixel to the copy engine, and that a tile's rows read past its last pixel.
 pub(in super::super) const PLANE_LINE: usize = 16;
 
+/// Padded pixels may need an eighth more steps than lines. Their sums need no check, and may be split.
+const LITTLE: usize = 8;
+
 /// The number of rows of the largest tile.
 const MOST_ROWS: usize = 256;
 
 impl RepackedImage {
     /// The lines with the fewest steps, if the copy engine cannot read the original pixels, or in the forward pass if
-    /// these would need at least twice as many steps. For a data gradient, padded pixels.
+    /// these would need at least twice as many steps. For a data gradient, padded pixels; for a forward pass too, if they
+    /// are longer than a line and need hardly more steps.
     pub(in super::super) fn new(conv: &Convolution, pass: Pass, size: usize) -> Option<Self> {
         if conv.groups() > 1 {
             return None;
@@ -80,7 +84,8 @@ impl RepackedImage {
         let (line, chunk) = (LINE as usize / size, CHUNK_BYTES / size);
         let [depth, height, width] = conv.grid().axes();
         if pass == Pass::Data {
-            return Self::padded(conv).filter(|_| !conv.output().channels().is_multiple_of(chunk));
+            let output = conv.output();
+            return (!output.channels().is_multiple_of(chunk)).then(|| Self::padded(conv, output));
         }
         let forward = pass == Pass::Forward;
         let channels = conv.input().channels();
@@ -119,27 +124,31 @@ impl RepackedImage {
         let repacked = [Some(1), stepped].into_iter().flatten().map(over).min_by_key(steps)?;
         let plain = height.kernel() * width.kernel() * channels.div_ceil(line);
         let aligned = (channels * size).is_multiple_of(CHUNK_BYTES);
+        let few = |steps: usize| LITTLE * plain <= (LITTLE + 1) * steps;
+        if forward && !aligned && size == 2 && channels > line && few(steps(&repacked)) {
+            return Some(Self::padded(conv, conv.input()));
+        }
         (!aligned || (forward && 2 * steps(&repacked) <= plain)).then_some(repacked)
     }
 
-    /// The output gradient with pixels of whole chunks of 16 bits.
-    fn padded(conv: &Convolution) -> Option<Self> {
-        let [_, height, width] = conv.grid().axes();
-        let pixel = conv.output().channels().next_multiple_of(CHUNK_BYTES / 2);
-        Some(Self {
+    /// An image with pixels of whole chunks of 16 bits.
+    fn padded(conv: &Convolution, image: Shape) -> Self {
+        let [_, height, width] = image.space().three(1);
+        let [_, taps, _] = conv.filter().kernel().three(1);
+        Self {
             rows: 1,
-            pixel,
+            pixel: image.channels().next_multiple_of(CHUNK_BYTES / 2),
             reach: 1,
             step: 1,
-            windows: width.output(),
-            window_rows: height.output(),
-            height: height.output(),
-            width: width.output(),
-            taps: height.kernel(),
+            windows: width,
+            window_rows: height,
+            height,
+            width,
+            taps,
             tap_step: 1,
             planar: None,
             pads: true,
-        })
+        }
     }
 
     /// The same pixels in planes.

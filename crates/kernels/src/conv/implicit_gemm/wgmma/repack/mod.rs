@@ -189,7 +189,9 @@ pub(super) fn flat(target: Target<'_>, product: &Product, dtype: DType, w: &Hand
             in_three(client, product, product.conv.output().elements(), w)
         }
         (Pass::Weight, _) => pad_flat(product.conv.output().elements()),
-        _ if product.pads_filters => pad_flat(product.conv.filter().elements()),
+        _ if product.pads_filters || are_padded(product) => {
+            pad_flat(product.conv.filter().elements())
+        }
         (_, Some(matrices)) => {
             let repacked = client.empty(product.flat_elements() * product.size);
             transpose::launch(target, dtype, w, &repacked, matrices);
@@ -197,6 +199,17 @@ pub(super) fn flat(target: Target<'_>, product: &Product, dtype: DType, w: &Hand
         }
         _ => filters(client, product, dtype, w),
     }
+}
+
+/// Whether the repacked filters are the original ones with longer lines.
+fn are_padded(product: &Product) -> bool {
+    let has_lines = match product.conv.filter_layout() {
+        FilterLayout::Fhwc => true,
+        FilterLayout::Fchw => product.conv.filter().taps() == 1,
+        FilterLayout::Hwcf => false,
+    };
+    let pads = product.repacked.is_some_and(|repacked| repacked.is_pixel());
+    product.pass == Pass::Forward && product.parts == 1 && pads && has_lines
 }
 
 /// The matrices whose transposes are the repacked filters, if these are nothing else: filters with contiguous taps become
@@ -253,7 +266,7 @@ fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Hand
     let [depth, height, width] = product.kernel();
     let terms = gather::inner(conv, product.pass);
     let [_, _, along] = conv.grid().axes();
-    let repacked = product.repacked;
+    let (repacked, lines) = (product.repacked, product.lines());
     let steps = product.weights();
     let args = PackArgsLaunch {
         elements: (product.flat_elements() / product.parts) as u32,
@@ -262,11 +275,11 @@ fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Hand
         width: width as u32,
         height: height as u32,
         columns: product.columns() as u32,
-        pixel: repacked.map_or(inner, |repacked| repacked.pixel) as u32,
+        pixel: lines.map_or(inner, |repacked| repacked.pixel) as u32,
         row: repacked.map_or(inner, |_| terms) as u32,
         terms: terms as u32,
         rows: repacked.map_or(1, |repacked| repacked.rows) as u32,
-        dilation: repacked.map_or(1, |_| along.dilation()) as u32,
+        dilation: lines.map_or(1, |_| along.dilation()) as u32,
         kernel_height: kernel[1] as u32,
         kernel_width: kernel[2] as u32,
         inner_step: steps.inner as u32,
