@@ -149,7 +149,7 @@ impl Tile {
         side: Side,
         [matrices, line, lines]: [usize; 3],
     ) -> Option<Self> {
-        // Those that divide all lines divide whole lines of any length.
+        // Vectors that divide the number of lines divide whole lines, whatever their length.
         let [widest, along, lanes] = [0, line, lines].map(|of| widest_lanes(device, size, of));
         let pitch = |lines: usize| if side == Side::Source { line } else { pitch(lines, size) };
         let fits = |bytes: usize, room: usize| {

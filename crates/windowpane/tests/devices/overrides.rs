@@ -481,8 +481,8 @@ fn change(plan: &mut pool::Plan, taps: usize, numbers: &[Number; 10]) {
         Config::GatherTile(own) => own.strip = first.unwrap_or(own.strip),
         Config::Stencil(own) => own.rows = first.unwrap_or(own.rows),
         Config::VanHerk(own) => {
-            own.fused = is_even(first, own.fused);
-            own.turned = is_even(second, own.turned);
+            use pool::van_herk::Config::{Fused, Separate, Turned};
+            *own = first.map_or(*own, |number| [Fused, Separate, Turned][number % 3]);
         }
         _ => {}
     }

@@ -56,14 +56,16 @@ pub(in crate::conv) trait Kernel: Debug {
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError>;
 }
 
-/// What the registry asks of each kernel's `Config`, which prints its numbers.
+/// A kernel in the registry. Each `Config` implements it, and prints its numbers.
 pub(in crate::conv) trait Configure: Kernel + Display + Copy {
     /// The name of the kernel.
     const NAME: &'static str;
 
-    /// Whether it computes quantized convolutions, and bias gradients, which are sums without products.
+    /// Whether it computes quantized convolutions.
     const MULTIPLIES_INTEGERS: bool = false;
-    const ADDS: bool = false;
+
+    /// Whether it computes bias gradients, which are sums without products.
+    const COMPUTES_BIAS_GRADIENTS: bool = false;
 
     /// Whether the kernel can compute a problem on a device, and if not, why.
     fn applies(task: Task<'_>) -> Result<(), NotApplicable>;

@@ -47,7 +47,7 @@ impl fmt::Display for Config {
 impl Configure for Config {
     const NAME: &'static str = "direct";
     const MULTIPLIES_INTEGERS: bool = true;
-    const ADDS: bool = true;
+    const COMPUTES_BIAS_GRADIENTS: bool = true;
 
     /// A bias gradient has no factors to round.
     fn applies(Task { request, .. }: Task<'_>) -> Result<(), NotApplicable> {

@@ -103,7 +103,8 @@ kernels! {
 }
 
 fn applies<C: Configure>(task: Task<'_>) -> Result<(), NotApplicable> {
-    require(task.request.pass != Pass::Bias || C::ADDS, "a bias gradient has no products")?;
+    let adds = task.request.pass != Pass::Bias || C::COMPUTES_BIAS_GRADIENTS;
+    require(adds, "a bias gradient has no products")?;
     let multiplies = !task.request.is_quantized() || C::MULTIPLIES_INTEGERS;
     require(multiplies, "it does not multiply integers")?;
     C::applies(task)

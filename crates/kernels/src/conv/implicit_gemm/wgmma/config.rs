@@ -90,7 +90,7 @@ impl Configure for Config {
         require(device.wgmma, "the device has no warpgroup products (wgmma)")?;
         rules::applies(task)?;
         let product = Product::new(conv, request, false).ok_or(NotApplicable(
-            "the tensor copy engine cannot read the operands, or strict f32 has fewer than 64 terms per sum",
+            "the tensor copy engine cannot read the operands, or strict f32 has fewer than 64 terms per sum, or 40 at a border",
         ))?;
         require(
             smallest(&product, device).is_some(),
@@ -319,11 +319,12 @@ pub(super) fn check_tile(
 
 /// A description of the form in which the kernel multiplies its factors.
 pub(super) fn factors(product: &Product, precision: Precision) -> &'static str {
-    match (product.parts, product.repacked.is_some()) {
+    match (product.parts, product.lines().is_some()) {
         (3, _) => "three bf16 each, six products",
         (2, true) => "two tf32 each, three products; pixels in lines",
         (2, false) => "two tf32 each, three products",
         (_, true) => "pixels in lines",
+        _ if product.repacked.is_some() => "padded pixels",
         _ if product.pads_filters => "filters in whole lines of memory",
         _ if precision == Precision::Tf32 => "rounded to tf32",
         _ => "as they are",

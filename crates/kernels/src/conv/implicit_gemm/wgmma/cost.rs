@@ -38,8 +38,8 @@ const SHARED_ROWS_SLOWDOWN: f64 = 1.04;
 /// The time of a shared tile, as a fraction of the time of a whole tile.
 const SHARED_TILE: f64 = 0.75;
 
-/// The additional cycles of a result that is not stored in a whole chunk, and of one that is put between those of other rows
-/// first.
+/// The additional cycles of a result that is not stored in a whole chunk, and of one in a row that is put behind the row before
+/// it first.
 const CYCLES_PER_SINGLE_RESULT: f64 = 0.25;
 const CYCLES_PER_DENSE_RESULT: f64 = 0.05;
 

@@ -59,17 +59,17 @@
 //! where results may have to be recomputed, each phase is a launch of its own.
 //!
 //! Where tiles are few, sums are split into parts, which a separate launch (`split_k`) adds; where factors are split
-//! or the image is repacked, only those of a weight gradient.
+//! or pixels are put in lines, only those of a weight gradient.
 //!
 //! Some operands are repacked first (`repack`). Pixels with few channels, which the engine cannot read or which would
-//! fill only a fraction of a line, become lines that hold all that a window reads of a row. Pixels of an output
-//! gradient that are no whole chunks are padded, and so are rows of filters that are no whole lines of memory, where the
+//! fill only a fraction of a line, become lines that hold all that a window reads of a row. Longer pixels, and those of an
+//! output gradient, are padded if they are no whole chunks, and so are rows of filters that are no whole lines of memory, where the
 //! estimate says that loading whole lines saves more than the copy takes. Filters whose terms are not contiguous are
 //! transposed. A strict `f32` is split into two `tf32`, and three products of these make up the whole product. For the
 //! weight gradient it is split into three `bf16`, with six products, since matrix units accept operands that are not
 //! contiguous along the terms only in 16 bits. The zeros and the neighbours' values that are multiplied in addition do not
-//! change finite results, but may turn infinite ones into NaN. Therefore, where the image was repacked, but for padded
-//! filters, the warps flag results that are not finite, and these are recomputed from the original operands
+//! change finite results, but may turn infinite ones into NaN. Therefore, where factors are split, or a forward pass reads
+//! lines of several pixels, the warps flag results that are not finite, and these are recomputed from the original operands
 //! (`nonfinite_fixup`).
 
 use cubecl::ir::{ElemType, FloatKind};

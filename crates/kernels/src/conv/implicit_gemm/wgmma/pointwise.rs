@@ -43,7 +43,8 @@ pub(super) struct Pointwise {
 }
 
 impl Pointwise {
-    /// None if the pass is not one product of matrices for each sample, or the copy engine cannot read them.
+    /// None if the pass is not one product of matrices for each sample, or the copy engine cannot read them, even with padded
+    /// filters.
     pub(super) fn new(
         conv: &Convolution,
         Request { pass, dtype, precision }: Request,

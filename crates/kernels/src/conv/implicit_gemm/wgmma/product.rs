@@ -1,5 +1,7 @@
 //! The product that the kernel computes: the rows, columns and terms of a pass, and the layout of its factors.
 
+use core::ops::Range;
+
 use cubecl::wgmma::WgmmaTileLayout;
 use windowpane_geometry::{AXES, Convolution, DType, FilterLayout, LIMIT, Layout, Precision, Tile};
 
@@ -20,6 +22,11 @@ use crate::conv::problem::{Pass, Request, results, windows};
 /// result, with an error of two.
 const LEAST_TERMS: usize = 64;
 
+/// The fewest terms inside the image of any sum whose factors are split in two. Where taps are outside, a sum has zeros, which
+/// add no error: 6 units for the omitted products, 26 for a step of 32 terms, and one for each step's addition. Eight
+/// steps were assumed.
+const LEAST_INSIDE: usize = 40;
+
 /// A pass, in the form in which the kernel multiplies it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Product {
@@ -33,14 +40,14 @@ pub(super) struct Product {
     /// The number of groups that are multiplied as one. Only in a weight gradient: the results between two groups are
     /// not stored.
     pub(super) merged: usize,
-    /// How pixels with few channels are repacked as lines.
+    /// How pixels are repacked: as lines, if they have few channels, or padded.
     pub(super) repacked: Option<RepackedImage>,
     /// The matrices of channels-first tensors, if the kernel reads these; `conv` and `pass` are then what it sees.
     pub(super) pointwise: Option<Pointwise>,
     /// The layout of the other operand, and whether it is repacked.
     pub(super) flat: Flat,
     pub(super) packed: bool,
-    /// Whether filters that could be read as they are have rows padded to whole lines of memory.
+    /// Whether filters are only repacked as rows that are padded to whole lines of memory.
     pub(super) pads_filters: bool,
 }
 
@@ -114,16 +121,20 @@ impl Product {
                 Pass::Weight => chunked(product.inner()),
                 _ => product.inner().is_multiple_of(product.slice()),
             };
-        let terms = match pass {
-            Pass::Weight => fewest_windows(conv),
-            _ => fewest_terms(conv, pass),
+        let has_terms = || match pass {
+            Pass::Weight => fewest_windows(conv) >= LEAST_TERMS,
+            _ => {
+                let inner = gather::inner(conv, pass);
+                conv.filter().taps() * inner >= LEAST_TERMS
+                    && fewest_taps(conv, pass) * inner >= LEAST_INSIDE
+            }
         };
         let can = pass != Pass::Bias
             && conv.layout() == Layout::ChannelsLast
             && (repacked.is_some() || chunked(image_channels))
             && whole
             && (pass != Pass::Weight || flat.or(padded).is_some())
-            && (parts == 1 || terms >= LEAST_TERMS)
+            && (parts == 1 || has_terms())
             && product.image_elements().max(product.flat_elements()) <= LIMIT
             && (product.planar().is_some()
                 || product.bare_walks().all(|walk| walk.fits(conv.grid().rank())));
@@ -556,11 +567,29 @@ fn fewest_windows(conv: &Convolution) -> usize {
     conv.input().batch() * axes.iter().product::<usize>()
 }
 
-/// The number of terms of the shortest non-empty sum inside the image: a data gradient with strides has fewer taps in some
-/// phases.
-fn fewest_terms(conv: &Convolution, pass: Pass) -> usize {
-    let terms = Gather::all(conv, pass).map(|gather| gather.terms(conv));
-    terms.filter(|terms| *terms > 0).min().unwrap_or(0)
+/// The fewest taps inside the image of any result that has some: at a border, or in a phase of a data gradient with strides.
+fn fewest_taps(conv: &Convolution, pass: Pass) -> usize {
+    let axes = conv.grid().axes().each_ref().map(|axis| {
+        // The results that have a tap: every `step`-th one of a range.
+        let step = if pass == Pass::Data { axis.stride() as i64 } else { 1 };
+        let results = |tap: usize| {
+            let windows = axis.windows_inside(tap);
+            let at = |window: usize| match pass {
+                Pass::Data => axis.start(window) + (tap * axis.dilation()) as i64,
+                _ => window as i64,
+            };
+            at(windows.start)..at(windows.end)
+        };
+        let results: Vec<_> = (0..axis.kernel()).map(results).filter(|it| !it.is_empty()).collect();
+        let taps = |at: i64| {
+            let has = |it: &&Range<i64>| it.contains(&at) && (at - it.start) % step == 0;
+            results.iter().filter(has).count()
+        };
+        // The number only changes where a range begins or ends.
+        let changes = results.iter().flat_map(|it| [it.start, it.end]);
+        changes.map(taps).filter(|taps| *taps > 0).min().unwrap_or(0)
+    });
+    axes.iter().product()
 }
 
 /// The layout of the operand that is not the image: the filters, or the output gradient.
@@ -757,19 +786,54 @@ mod tests {
         assert_eq!(repacked(56, 3), None);
     }
 
-    /// Factors are split where every sum has enough terms: with a stride of five, a tap is the only one of its phase.
+    /// The fewest taps are those that are found by looking at each result.
+    #[test]
+    fn the_fewest_taps_are_found() {
+        for (input, kernel, stride) in [1, 7, 24]
+            .into_iter()
+            .flat_map(|x| (1..=6).flat_map(move |k| (1..=4).map(move |s| (x, k, s))))
+        {
+            for (dilation, padding) in [(1, 0), (1, 1), (1, 3), (2, 2), (3, 0), (5, 5)] {
+                let window = Window::new([kernel]).stride([stride]).dilation([dilation]);
+                let shape = Shape::new(1, 8, Extents::from([input])).unwrap();
+                let filter = Filter::new(8, 8, Extents::from([kernel])).unwrap();
+                let layouts = (Layout::ChannelsLast, FilterLayout::Fhwc);
+                let window = window.padding([padding]);
+                let conv = Convolution::new(shape, filter, &window, 1, layouts.0, layouts.1);
+                let Ok(conv) = conv else { continue };
+                let axis = &conv.grid().axes()[AXES - 1];
+                let inside = |o: usize, t: usize| {
+                    let at = axis.coordinate(o, t);
+                    (0..input as i64).contains(&at).then_some(at)
+                };
+                let all = || (0..axis.output()).flat_map(|o| (0..kernel).map(move |t| (o, t)));
+                let fewest = |result: &dyn Fn(usize, usize) -> Option<i64>| {
+                    let counted =
+                        |at: i64| all().filter(|(o, t)| result(*o, *t) == Some(at)).count();
+                    (0..64).map(counted).filter(|count| *count > 0).min().unwrap_or(0)
+                };
+                let forward = fewest(&|o, t| inside(o, t).map(|_| o as i64));
+                assert_eq!(fewest_taps(&conv, Pass::Forward), forward, "{conv:?}");
+                assert_eq!(fewest_taps(&conv, Pass::Data), fewest(&inside), "{conv:?}");
+            }
+        }
+    }
+
+    /// Factors are split where every sum has enough terms: with a stride of five, a tap is the only one of its phase, and
+    /// without padding there is one tap at a corner.
     #[test]
     fn short_sums_are_not_of_split_factors() {
-        let data = |filters, stride| {
+        let data = |filters, stride, padding| {
             let shape = Shape::new(1, 32, Extents::from([25, 25])).unwrap();
             let filter = Filter::new(filters, 32, Extents::from([5, 5])).unwrap();
             let layouts = (Layout::ChannelsLast, FilterLayout::Fhwc);
-            let window = Window::new([5, 5]).stride([stride, stride]);
+            let window = Window::new([5, 5]).stride([stride, stride]).padding([padding, padding]);
             let conv = Convolution::new(shape, filter, &window, 1, layouts.0, layouts.1).unwrap();
             let request =
                 Request { pass: Pass::Data, dtype: DType::F32, precision: Precision::Strict };
             Product::new(&conv, request, false).is_some()
         };
-        assert_eq!([data(6, 1), data(6, 5), data(64, 5), data(255, 1)], [true, false, true, true]);
+        assert_eq!([data(6, 1, 2), data(6, 1, 0), data(6, 5, 0)], [true, false, false]);
+        assert_eq!([data(64, 5, 0), data(255, 1, 0)], [true, true]);
     }
 }

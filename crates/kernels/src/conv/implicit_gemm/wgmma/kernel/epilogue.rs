@@ -38,7 +38,7 @@ pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
     epilogue: &'a EpilogueArgs<R, P>,
     /// The shared memory in which warps rearrange rows.
     rearranged: Shared<[Vector<u32, Const<4>>]>,
-    /// The one in which they put rows one after the other.
+    /// The shared memory in which warps put rows one after the other.
     lined_up: Shared<[Vector<R, Const<1>>]>,
     out: &'a mut [Vector<W, O>],
     /// For each band of rows of a tile, whether it has non-finite sums.
@@ -76,7 +76,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// Stores them in whole lines, one panel or a few at a time. Memory accepts two whole lines of a row faster than pieces of
+    /// Stores 64 rows in whole lines, one panel or a few at a time. Memory accepts two whole lines of a row faster than pieces of
     /// eight columns.
     fn store_panels(
         &mut self,
@@ -110,7 +110,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// Stores them eight rows of a warp at a time, which are contiguous in memory.
+    /// Stores 64 rows, of each warp eight at a time, which are contiguous in memory.
     fn store_dense(
         &mut self,
         sums: &Accumulators,
@@ -361,7 +361,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let (base, there) = row_base(band + lane % BAND, work, args, form);
         let base = select(there, base, NOWHERE);
         let at_once = comptime!(form.stored_at_once());
-        // The stores of a row, those of it that a warp does at once, and the rows of these.
+        // The stores of a row of the panel, and of a warp at a time: how many along a row, and in how many rows.
         let line = comptime!(panel.chunks * CHUNK / at_once);
         let across = comptime!(line.min(WARP));
         let rows = comptime!(WARP / across);

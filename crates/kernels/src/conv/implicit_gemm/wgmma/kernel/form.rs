@@ -201,7 +201,7 @@ impl Form {
         if self.packed || self.dense { self.in_vector() } else { self.finished() }
     }
 
-    /// The type of an element of the output, and the number of elements, that are stored at once.
+    /// The words that are stored at once: their type and their number.
     pub(in super::super) fn words(&self) -> (UIntKind, u32) {
         match self.stored_at_once() * self.stored {
             2 => (UIntKind::U16, 1),

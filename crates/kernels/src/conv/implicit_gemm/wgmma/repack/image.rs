@@ -2,6 +2,7 @@
 
 use windowpane_geometry::{Convolution, Shape};
 
+use super::super::im2col::Im2colWalk;
 use super::super::tile::{CHUNK_BYTES, LINE};
 use crate::conv::common::gather::{Gather, Sweep};
 use crate::conv::problem::Pass;
@@ -67,8 +68,8 @@ pub(in super::super) const PLANES: usize = 2;
 /// The number of pixels that are one pixel to the copy engine, and that a tile's rows read past its last pixel.
 pub(in super::super) const PLANE_LINE: usize = 16;
 
-/// Padded pixels may need an eighth more steps than lines. Their sums need no check, and may be split.
-const LITTLE: usize = 8;
+/// Padded pixels may need an eighth more steps than lines: their sums need no check, and may be split.
+const MORE_STEPS: usize = 8;
 
 /// The number of rows of the largest tile.
 const MOST_ROWS: usize = 256;
@@ -76,7 +77,7 @@ const MOST_ROWS: usize = 256;
 impl RepackedImage {
     /// The lines with the fewest steps, if the copy engine cannot read the original pixels, or in the forward pass if
     /// these would need at least twice as many steps. For a data gradient, padded pixels; for a forward pass too, if they
-    /// are longer than a line and need hardly more steps.
+    /// are longer than a line of memory, need hardly more steps, and the copy engine can walk over them.
     pub(in super::super) fn new(conv: &Convolution, pass: Pass, size: usize) -> Option<Self> {
         if conv.groups() > 1 {
             return None;
@@ -124,8 +125,17 @@ impl RepackedImage {
         let repacked = [Some(1), stepped].into_iter().flatten().map(over).min_by_key(steps)?;
         let plain = height.kernel() * width.kernel() * channels.div_ceil(line);
         let aligned = (channels * size).is_multiple_of(CHUNK_BYTES);
-        let few = |steps: usize| LITTLE * plain <= (LITTLE + 1) * steps;
-        if forward && !aligned && size == 2 && channels > line && few(steps(&repacked)) {
+        let pads = || {
+            let rank = conv.grid().rank();
+            let mut walks = Gather::all(conv, pass).map(Im2colWalk::new);
+            forward
+                && !aligned
+                && size == 2
+                && channels > line
+                && plain <= steps(&repacked) + steps(&repacked) / MORE_STEPS
+                && walks.all(|walk| walk.fits(rank))
+        };
+        if pads() {
             return Some(Self::padded(conv, conv.input()));
         }
         (!aligned || (forward && 2 * steps(&repacked) <= plain)).then_some(repacked)
