@@ -338,7 +338,7 @@ fn wgmma_is_chosen_where_repacking_pays() {
     assert_ne!(algorithm(&conv(1, 3, 128, 1), BF16, &HOPPER), Algorithm::Wgmma);
     let options = PlanOptions { algorithm: Some(Algorithm::Wgmma), ..PlanOptions::default() };
     let forced = |channels| Plan::new(&conv(1, channels, 64, 1), F32, options, &HOPPER);
-    // 63 and 72 terms.
+    // 63 and 72 terms, and 32 at a corner.
     assert!(forced(7).is_err() && forced(8).is_ok());
     // The workspace shows whether operands are repacked.
     assert!(plan(&large, F32, &HOPPER).unwrap().workspace(&large, F32, &HOPPER) > 0);

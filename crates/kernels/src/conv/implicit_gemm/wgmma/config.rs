@@ -90,7 +90,7 @@ impl Configure for Config {
         require(device.wgmma, "the device has no warpgroup products (wgmma)")?;
         rules::applies(task)?;
         let product = Product::new(conv, request, false).ok_or(NotApplicable(
-            "the tensor copy engine cannot read the operands, or strict f32 has fewer than 64 terms per sum, or 40 at a border",
+            "the tensor copy engine cannot read the operands, or strict f32 has fewer than 64 terms per sum, or 32 at a border",
         ))?;
         require(
             smallest(&product, device).is_some(),

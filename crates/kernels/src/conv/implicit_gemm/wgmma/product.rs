@@ -1,7 +1,5 @@
 //! The product that the kernel computes: the rows, columns and terms of a pass, and the layout of its factors.
 
-use core::ops::Range;
-
 use cubecl::wgmma::WgmmaTileLayout;
 use windowpane_geometry::{AXES, Convolution, DType, FilterLayout, LIMIT, Layout, Precision, Tile};
 
@@ -22,10 +20,9 @@ use crate::conv::problem::{Pass, Request, results, windows};
 /// result, with an error of two.
 const LEAST_TERMS: usize = 64;
 
-/// The fewest terms inside the image of any sum whose factors are split in two. Where taps are outside, a sum has zeros, which
-/// add no error: 6 units for the omitted products, 26 for a step of 32 terms, and one for each step's addition. Eight
-/// steps were assumed.
-const LEAST_INSIDE: usize = 40;
+/// The fewest terms inside the image of any sum whose factors are split in two: a step of 32 terms, with an error of 6 and
+/// 26 units. Taps outside are zeros, which add no error.
+const LEAST_INSIDE: usize = 32;
 
 /// A pass, in the form in which the kernel multiplies it.
 #[derive(Clone, Copy, Debug)]
@@ -570,24 +567,28 @@ fn fewest_windows(conv: &Convolution) -> usize {
 /// The fewest taps inside the image of any result that has some: at a border, or in a phase of a data gradient with strides.
 fn fewest_taps(conv: &Convolution, pass: Pass) -> usize {
     let axes = conv.grid().axes().each_ref().map(|axis| {
-        // The results that have a tap: every `step`-th one of a range.
+        // A tap belongs to every `step`-th result of a range, which are of one class. From one result of a class to the
+        // next, taps only change where a range begins or ends.
         let step = if pass == Pass::Data { axis.stride() as i64 } else { 1 };
-        let results = |tap: usize| {
+        let changes = |tap: usize| {
             let windows = axis.windows_inside(tap);
             let at = |window: usize| match pass {
                 Pass::Data => axis.start(window) + (tap * axis.dilation()) as i64,
                 _ => window as i64,
             };
-            at(windows.start)..at(windows.end)
+            let class = at(windows.start).rem_euclid(step);
+            [(class, at(windows.start), 1), (class, at(windows.end), -1)]
         };
-        let results: Vec<_> = (0..axis.kernel()).map(results).filter(|it| !it.is_empty()).collect();
-        let taps = |at: i64| {
-            let has = |it: &&Range<i64>| it.contains(&at) && (at - it.start) % step == 0;
-            results.iter().filter(has).count()
-        };
-        // The number only changes where a range begins or ends.
-        let changes = results.iter().flat_map(|it| [it.start, it.end]);
-        changes.map(taps).filter(|taps| *taps > 0).min().unwrap_or(0)
+        let mut changes: Vec<(i64, i64, i64)> = (0..axis.kernel()).flat_map(changes).collect();
+        changes.sort_unstable();
+        let (mut taps, mut fewest) = (0, None);
+        for result in changes.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
+            taps += result.iter().map(|(.., change)| change).sum::<i64>();
+            if taps > 0 {
+                fewest = Some(fewest.map_or(taps, |fewest: i64| fewest.min(taps)));
+            }
+        }
+        fewest.unwrap_or(0) as usize
     });
     axes.iter().product()
 }
