@@ -709,10 +709,8 @@ mod tests {
     fn rows_of_one_tile_are_resident() {
         let resident = |channels, filters, block_m| {
             let product = pointwise(channels, filters, false).unwrap();
-            let [block_n, block_k] = [128, product.terms_per_step() as u32];
-            let (ratio_m, ratio_n, elems_per_thread, stages) = (1, 1, 8, 3);
-            let tile =
-                Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages };
+            let tile = tile::with_block(block_m, 128);
+            assert_eq!(product.terms_per_step(), 64);
             let walk = product.walks(&tile).next().unwrap();
             product.resident(&walk, &tile)
         };
@@ -758,15 +756,7 @@ mod tests {
     #[test]
     fn rows_of_whole_tiles_are_dense() {
         let dense = |product: &Product, block_n: u32| {
-            let tile = Tile {
-                block_m: 128,
-                block_n,
-                block_k: 64,
-                ratio_m: 1,
-                ratio_n: 1,
-                elems_per_thread: 8,
-                stages: 3,
-            };
+            let tile = tile::with_block(128, block_n);
             let walk = product.walks(&tile).next().unwrap();
             (product.is_dense(&walk, &tile), walk.reach)
         };

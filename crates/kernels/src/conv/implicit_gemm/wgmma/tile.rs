@@ -73,3 +73,10 @@ pub(super) fn warps(tile: &Tile) -> u32 {
 pub(super) fn warpgroups(tile: &Tile) -> u32 {
     tile.block_m / (ROWS * tile.ratio_m.max(1))
 }
+
+/// A tile of this many rows and columns, for tests.
+#[cfg(test)]
+pub(super) fn with_block(block_m: u32, block_n: u32) -> Tile {
+    let (block_k, ratio_m, ratio_n, elems_per_thread, stages) = (64, 1, 1, 8, 3);
+    Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages }
+}

@@ -39,7 +39,7 @@ pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
     /// The shared memory in which warps rearrange rows.
     rearranged: Shared<[Vector<u32, Const<4>>]>,
     /// The shared memory in which warps put rows one after the other.
-    lined_up: Shared<[Vector<R, Const<1>>]>,
+    dense: Shared<[Vector<R, Const<1>>]>,
     out: &'a mut [Vector<W, O>],
     /// For each band of rows of a tile, whether it has non-finite sums.
     flags: &'a mut [u32],
@@ -50,11 +50,11 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     pub(super) fn new(
         epilogue: &'a EpilogueArgs<R, P>,
         rearranged: Shared<[Vector<u32, Const<4>>]>,
-        lined_up: Shared<[Vector<R, Const<1>>]>,
+        dense: Shared<[Vector<R, Const<1>>]>,
         out: &'a mut [Vector<W, O>],
         flags: &'a mut [u32],
     ) -> Results<'a, R, P, W, O> {
-        Results::<'a, R, P, W, O> { epilogue, rearranged, lined_up, out, flags }
+        Results::<'a, R, P, W, O> { epilogue, rearranged, dense, out, flags }
     }
 
     /// Stores 64 rows of a tile.
@@ -122,19 +122,19 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let lane = UNIT_POS % WARP;
         let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
         let at_once = comptime!(form.stored_at_once());
-        let place = UNIT_POS / WARP * comptime!(form.lined_up_by_warp() / at_once);
+        let place = UNIT_POS / WARP * comptime!(form.dense_by_warp() / at_once);
         #[unroll]
         for half in 0..2u32 {
-            self.line_up(sums, half, band, work, args, form);
+            self.write_dense(sums, half, band, work, args, form);
             sync_plane();
             let row = band + comptime!(half * HALF_BAND);
             let first = (work.part * args.part_step + row * args.columns) / at_once;
             let stores = args.columns * comptime!(HALF_BAND) / at_once;
             #[unroll]
-            for turn in 0..comptime!((form.lined_up_by_warp() / at_once).div_ceil(WARP)) {
+            for turn in 0..comptime!((form.dense_by_warp() / at_once).div_ceil(WARP)) {
                 let store = lane + comptime!(turn * WARP);
                 if store < stores && row < args.rows {
-                    self.out[(first + store) as usize] = self.read_lined_up(place + store, form);
+                    self.out[(first + store) as usize] = self.read_dense(place + store, form);
                 }
             }
             sync_plane();
@@ -142,7 +142,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     }
 
     /// Puts half of a warp's rows one after the other in shared memory.
-    fn line_up(
+    fn write_dense(
         &mut self,
         sums: &Accumulators,
         #[comptime] half: u32,
@@ -151,11 +151,11 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         args: &Args,
         #[comptime] form: Form,
     ) {
-        let all = comptime!(form.lined_up() as usize);
+        let all = comptime!(form.dense_elements() as usize);
         let lane = UNIT_POS % WARP;
         let (down, mine) = (lane / QUAD, lane % QUAD);
         let row = band + comptime!(half * HALF_BAND) + down;
-        let begin = UNIT_POS / WARP * comptime!(form.lined_up_by_warp()) + down * args.columns;
+        let begin = UNIT_POS / WARP * comptime!(form.dense_by_warp()) + down * args.columns;
         #[unroll]
         for chunk in 0..comptime!(form.tile.block_n / CHUNK) {
             let column = comptime!(chunk * CHUNK) + mine * PAIR;
@@ -164,7 +164,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             if comptime!(form.finished() == PAIR) {
                 if column < args.columns {
                     let pairs: &mut [Vector<R, Const<2>>] =
-                        self.lined_up[0..all].with_vector_size_mut();
+                        self.dense[0..all].with_vector_size_mut();
                     pairs[((begin + column) / PAIR) as usize] = pair;
                 }
             } else {
@@ -173,7 +173,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
                     if column + lane < args.columns {
                         let one =
                             Vector::<R, Const<1>>::new(pair.extract(comptime!(lane as usize)));
-                        self.lined_up[(begin + column + lane) as usize] = one;
+                        self.dense[(begin + column + lane) as usize] = one;
                     }
                 }
             }
@@ -181,13 +181,13 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     }
 
     /// The results that are stored at once, at a place that is counted in these.
-    fn read_lined_up(&self, at: u32, #[comptime] form: Form) -> Vector<W, O> {
-        let all = comptime!(form.lined_up() as usize);
+    fn read_dense(&self, at: u32, #[comptime] form: Form) -> Vector<W, O> {
+        let all = comptime!(form.dense_elements() as usize);
         if comptime!(form.stored == 2) {
-            let results: &[Vector<R, Const<8>>] = self.lined_up[0..all].with_vector_size();
+            let results: &[Vector<R, Const<8>>] = self.dense[0..all].with_vector_size();
             Vector::<W, O>::reinterpret(results[at as usize])
         } else {
-            let results: &[Vector<R, Const<4>>] = self.lined_up[0..all].with_vector_size();
+            let results: &[Vector<R, Const<4>>] = self.dense[0..all].with_vector_size();
             Vector::<W, O>::reinterpret(results[at as usize])
         }
     }

@@ -220,11 +220,11 @@ impl Form {
     }
 
     /// The elements of the memory in which warps put rows one after the other, and those of a warp.
-    pub(super) fn lined_up(&self) -> u32 {
-        if self.dense { self.warps() * self.lined_up_by_warp() } else { 1 }
+    pub(super) fn dense_elements(&self) -> u32 {
+        if self.dense { self.warps() * self.dense_by_warp() } else { 1 }
     }
 
-    pub(super) fn lined_up_by_warp(&self) -> u32 {
+    pub(super) fn dense_by_warp(&self) -> u32 {
         HALF_BAND * self.tile.block_n
     }
 
@@ -397,15 +397,7 @@ mod tests {
     fn panels_are_all_chunks_once() {
         let resident = Resident { columns: 1, ..Resident::default() };
         for (block_n, size) in (1..=8).flat_map(|n| [(32 * n, 2), (32 * n, 4)]) {
-            let tile = Tile {
-                block_m: 64,
-                block_n,
-                block_k: 64,
-                ratio_m: 1,
-                ratio_n: 1,
-                elems_per_thread: 8,
-                stages: 3,
-            };
+            let tile = tile::with_block(64, block_n);
             let mut next = [0; 2];
             for nth in 0..panels(&tile, size) {
                 let panel = panel(nth, &tile, size, at_once(&tile, size, resident));

@@ -57,8 +57,8 @@ pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     let columns = memory::<E>(comptime!(form.stages_of_columns() * form.columns_stage()));
     let staged = comptime!(form.staged() as usize);
     let rearranged = Shared::<[Vector<u32, Const<4>>]>::new_aligned_slice(staged, 128usize);
-    let lined_up = comptime!(form.lined_up() as usize);
-    let lined_up = Shared::<[Vector<R, Const<1>>]>::new_aligned_slice(lined_up, 128usize);
+    let dense = comptime!(form.dense_elements() as usize);
+    let dense = Shared::<[Vector<R, Const<1>>]>::new_aligned_slice(dense, 128usize);
     let full = barriers(form.tile.stages, 1u32);
     let empty = barriers(form.tile.stages, comptime!(form.warps()));
     let mut pipeline = Pipeline::<E> { rows, columns, full, empty };
@@ -70,7 +70,7 @@ pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     // which the matrix instructions read them.
     let warp = plane_broadcast(UNIT_POS / WARP, 0u32);
     if warp < comptime!(form.warps()) {
-        let mut results = Results::<R, P, W, O>::new(epilogue, rearranged, lined_up, out, flags);
+        let mut results = Results::<R, P, W, O>::new(epilogue, rearranged, dense, out, flags);
         consume::<E, R, P, W, O>(&pipeline, &mut results, warp, args, form);
     } else if is_warp_leader() {
         produce::<E>(image, flat, &mut pipeline, args, form);
