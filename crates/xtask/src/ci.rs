@@ -46,7 +46,6 @@ fn steps() -> Vec<Step> {
         step("first command: pool3d", || first_command("pool3d")),
         step("first command: pool2d", || first_command("pool2d")),
         step("documentation, every backend", documentation),
-        step("cuda alone", check_cuda),
         step("the peer cubek", check_cubek),
         step("Burn", burn::test),
         step("fuzz targets", || fuzz::fuzz(fuzz::SECONDS, &[])),
@@ -112,21 +111,6 @@ fn with_everything(args: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// The library with these features alone.
-fn library(verb: &str, features: &[&str]) -> Command {
-    let mut command = cargo(&[verb, "-p", "windowpane", "--no-default-features"]);
-    if !features.is_empty() {
-        command.args(["--features", &features.join(",")]);
-    }
-    command
-}
-
-/// The library with a backend but without `wgpu`, as no other step compiles it. `wgpu` is the only backend that the library's
-/// code asks for, so one of the others stands for all of them.
-fn check_cuda() -> Result<()> {
-    shell::run(&mut library("check", &["cuda"]))
-}
-
 /// CubeCL's `hip` compiles C++ against LLD, which an LLVM that is sufficient for the other backends may lack.
 fn without_lld(command: &mut Command) -> &mut Command {
     if !llvm::has_lld() {
@@ -140,8 +124,9 @@ fn without_lld(command: &mut Command) -> &mut Command {
 /// The library, and the guide and the examples as they are on a machine without a GPU. One command, so that the library
 /// is compiled once, with the formats that the examples read.
 fn host_tests() -> Result<()> {
-    let mut command = library("test", &[]);
-    command.args(["-p", "windowpane-examples"]);
+    let packages = ["-p", "windowpane", "-p", "windowpane-examples"];
+    let mut command = cargo(&["test", "--no-default-features"]);
+    command.args(packages);
     shell::run(&mut lint(command)?)
 }
 
