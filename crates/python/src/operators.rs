@@ -1,6 +1,7 @@
 //! The operators, channels first, with all options explicit; the Python modules contain the defaults.
 
 use std::collections::HashMap;
+use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -9,7 +10,7 @@ use windowpane::geometry::{Same, Shape};
 use windowpane::{
     AvgPool, Conv, DType, Device, Divisor, Element, Extents, FilterLayout, FractionalMaxPool,
     Layout, LpPool, MaxPool, MaxUnpool, MinPool, ModePool, Rank, RankPool, Rounding, Scalar,
-    StochasticPool, Tensor, UnknownBackend, Window,
+    StochasticPool, Tensor, Window,
 };
 
 use crate::array::{Array, Data, Input, arranged, read, read_indices};
@@ -157,10 +158,7 @@ fn open(name: Option<&str>) -> PyResult<Device> {
             "there is no device `{name}`; choose one of windowpane.devices()"
         ))
     })?;
-    let backend = backend
-        .parse()
-        .map_err(|error: UnknownBackend| PyValueError::new_err(error.to_string()))?;
-    Device::new(backend, index).map_err(exception)
+    Device::new(parsed(backend)?, index).map_err(exception)
 }
 
 impl Input {
@@ -600,12 +598,52 @@ pub(crate) fn convolve(
     let bias = bias.as_ref().map(|bias| read(bias, rank)).transpose()?;
     if let Some(bias) = &bias {
         bias.same_type_as(&x, "bias")?;
-        check_bias(bias, w.dims.first().copied().unwrap_or(0))?;
+        check_channels(bias, "bias", w.dims.first().copied().unwrap_or(0))?;
     }
     let conv = options.conv(layout, w.layout, groups)?;
     let inputs = [x, w].into_iter().chain(bias).collect();
     let call = Call { inputs, name, layout, alone };
     call.run_one(py, move |inputs| conv.forward(&inputs[0], &inputs[1], inputs.get(2)))
+}
+
+/// The convolution of 8-bit integers with filters in PyTorch's layout: `activation(scale·sum + bias)`, with a scale for each
+/// filter, in elements of the type `output`.
+#[pyfunction]
+#[allow(clippy::too_many_arguments, reason = "they are the arguments of a Python function")]
+pub(crate) fn quantized_convolve(
+    py: Python<'_>,
+    x: &Bound<'_, PyAny>,
+    w: &Bound<'_, PyAny>,
+    scale: &Bound<'_, PyAny>,
+    bias: Option<Bound<'_, PyAny>>,
+    options: Options,
+    groups: usize,
+    activation: &str,
+    output: &str,
+    name: Option<String>,
+) -> PyResult<Array> {
+    let rank = options.rank();
+    let ((x, alone), w) = (read(x, rank)?.batched(rank)?, read(w, rank)?);
+    w.same_type_as(&x, "weight")?;
+    let (x, w) = with_filters(x, w);
+    let layout = x.layout;
+    let filters = w.dims.first().copied().unwrap_or(0);
+    let scale = read(scale, rank)?;
+    check_channels(&scale, "scale", filters)?;
+    let bias = bias.as_ref().map(|bias| read(bias, rank)).transpose()?;
+    if let Some(bias) = &bias {
+        check_channels(bias, "bias", filters)?;
+    }
+    let conv = options.conv(layout, w.layout, groups)?.activation(parsed(activation)?);
+    let conv = conv.quantized().output(parsed(output)?);
+    let inputs = [x, w, scale].into_iter().chain(bias).collect();
+    let call = Call { inputs, name, layout, alone };
+    call.run_one(py, move |inputs| conv.forward(&inputs[0], &inputs[1], &inputs[2], inputs.get(3)))
+}
+
+/// What a text says, or a `ValueError` with the reason why it says nothing.
+fn parsed<T: FromStr<Err: std::fmt::Display>>(text: &str) -> PyResult<T> {
+    text.parse().map_err(|error: T::Err| PyValueError::new_err(error.to_string()))
 }
 
 /// The transposed convolution, which has outputs of this size; the bias is added to its rounded result. It is also the
@@ -633,7 +671,7 @@ pub(crate) fn convolve_transposed(
     let bias = bias.as_ref().map(|bias| read(bias, rank)).transpose()?;
     if let Some(bias) = &bias {
         bias.same_type_as(&x, "bias")?;
-        check_bias(bias, channels)?;
+        check_channels(bias, "bias", channels)?;
     }
     let bias = match bias.map(|bias| bias.data) {
         None => None,
@@ -681,14 +719,14 @@ pub(crate) fn convolve_backward_weight(
     call.run_one(py, move |inputs| conv.backward_weight(&inputs[0], &inputs[1]))
 }
 
-/// Refuses a bias that does not have one number for each channel of the output.
-fn check_bias(bias: &Input, channels: usize) -> PyResult<()> {
-    if bias.dims == [channels] {
+/// Refuses a bias or a scale that does not have one number for each channel of the output.
+fn check_channels(input: &Input, name: &str, channels: usize) -> PyResult<()> {
+    if input.dims == [channels] {
         return Ok(());
     }
     Err(PyValueError::new_err(format!(
-        "the bias has the shape {:?}; it needs [{channels}], a number for each channel of the output",
-        bias.dims
+        "the {name} has the shape {:?}; it needs [{channels}], a number for each channel of the output",
+        input.dims
     )))
 }
 

@@ -326,6 +326,45 @@ def test_averages(device: str, case: Any, counts: bool) -> None:
     np.testing.assert_allclose(y, sums / (np.prod(kernel) if counts else inside), rtol=1e-6, atol=1e-6)
 
 
+def convolved(x: Any, w: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    """The sums of products, in float64."""
+    rank, each, filters = len(kernel), w.shape[1], w.shape[0] // groups
+    view = windows(x, kernel, stride, padding, dilation, 0)
+    inner = tuple(range(2 + rank, 2 + 2 * rank))
+    parts = []
+    for group in range(groups):
+        own = view[:, group * each : (group + 1) * each]
+        part = w[group * filters : (group + 1) * filters].astype(np.float64)
+        parts.append(np.tensordot(own, part, axes=((1, *inner), (1, *range(2, 2 + rank)))))
+    return np.moveaxis(np.concatenate(parts, axis=-1), -1, 1)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(deadline=None, max_examples=25)
+@given(pools(), st.integers(1, 2), st.integers(1, 3), st.sampled_from(["float32", "int8"]))
+def test_quantized_convolutions(device: str, case: Any, groups: int, filters: int, dtype: str) -> None:
+    rank, x, kernel, stride, padding, dilation = case
+    random = np.random.default_rng(filters)
+    x = np.concatenate([x] * groups, axis=1)
+    x = random.integers(-128, 128, x.shape).astype(np.int8)
+    w = random.integers(-128, 128, (groups * filters, x.shape[1] // groups, *kernel)).astype(np.int8)
+    # Powers of two, so that nothing is rounded but a result in int8.
+    scale = np.exp2(-random.integers(7, 14, groups * filters)).astype(np.float32)
+    bias = random.integers(-9, 9, groups * filters).astype(np.float32)
+    conv = [F.quantized_conv1d, F.quantized_conv2d, F.quantized_conv3d][rank - 1]
+    y = conv(
+        x, w, scale, bias, tuple(stride), tuple(padding), tuple(dilation), groups,
+        activation="relu", dtype=dtype, device=device,
+    )
+    sums = convolved(x, w, kernel, stride, padding, dilation, groups)
+    one = (-1, *[1] * rank)
+    expected = np.maximum(sums * scale.reshape(one) + bias.reshape(one), 0)
+    if dtype == "int8":
+        expected = np.rint(expected).clip(-128, 127)
+    assert y.dtype == dtype
+    np.testing.assert_array_equal(y, expected)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @settings(deadline=None, max_examples=25)
 @given(pools(), st.integers(1, 2), st.integers(1, 3))
@@ -337,14 +376,8 @@ def test_convolutions(device: str, case: Any, groups: int, filters: int) -> None
     bias = np.arange(groups * filters, dtype=np.float32)
     conv = [F.conv1d, F.conv2d, F.conv3d][rank - 1]
     y = conv(x, w, bias, tuple(stride), tuple(padding), tuple(dilation), groups, device=device)
-    view = windows(x, kernel, stride, padding, dilation, 0)
-    inner = tuple(range(2 + rank, 2 + 2 * rank))
-    parts = []
-    for group in range(groups):
-        own = view[:, group * each : (group + 1) * each]
-        part = w[group * filters : (group + 1) * filters].astype(np.float64)
-        parts.append(np.tensordot(own, part, axes=((1, *inner), (1, *range(2, 2 + rank)))))
-    expected = np.moveaxis(np.concatenate(parts, axis=-1), -1, 1) + bias.reshape(-1, *[1] * rank)
+    sums = convolved(x, w, kernel, stride, padding, dilation, groups)
+    expected = sums + bias.reshape(-1, *[1] * rank)
     np.testing.assert_array_equal(y, expected)
 
     # The transposed convolution is the adjoint: ⟨conv(x), g⟩ = ⟨x, conv_transpose(g)⟩.
@@ -451,6 +484,13 @@ def test_ceil_divisor_and_padding_words() -> None:
     np.testing.assert_array_equal(same[0, 0], expected)
 
 
+def quantized(x: Any, **options: Any) -> Any:
+    """A quantized convolution with filters that suit `x`, which has integers unless it has floats of 32 bits."""
+    x = x if x.dtype == np.float32 else x.astype(np.int8)
+    w = np.ones((2, x.shape[1], 3, 3), np.int8)
+    return F.quantized_conv2d(x, w, np.ones(2, np.float32), **options)
+
+
 class Subclass(np.ndarray[Any, Any]):
     """An array of a library that windowpane does not know, but whose base it does."""
 
@@ -496,6 +536,10 @@ def test_a_fork_is_refused_and_does_not_hang() -> None:
         (lambda x: F.max_pool2d(x.astype(np.int64) << 60, 2), ValueError, "2\\*\\*53"),
         (lambda x: F.global_sum_pool2d(x.astype(np.int64) << 50), ValueError, "2\\*\\*53"),
         (lambda x: F.lp_pool2d(x.astype(np.int32), 2, 2), ValueError, "i32"),
+        (lambda x: quantized(x.astype(np.float32)), TypeError, "the weight has elements of type i8"),
+        (lambda x: quantized(x, dtype="uint8"), ValueError, "float16, bfloat16, int8; found 'uint8'"),
+        (lambda x: quantized(x, activation="tanh"), ValueError, "relu"),
+        (lambda x: quantized(x, activation="relu6", dtype="int8"), ValueError, "relu6"),
         (lambda x: F.stochastic_pool2d(x.astype(np.int32), 2), ValueError, "i32"),
         (lambda x: F.stochastic_pool2d(x, 2, seed=-1), ValueError, "2\\*\\*32 - 1; found -1"),
         (lambda x: F.stochastic_pool2d(x, 2, seed=1 << 32), ValueError, "seed is from 0"),
@@ -587,6 +631,7 @@ SIGNATURES = {
     "global_max_pool": "input, return_indices=False",
     "global_avg_pool": "input",
     "global_lp_pool": "input, norm_type",
+    "quantized_conv": "input, weight, scale, bias=None, stride=1, padding=0, dilation=1, groups=1",
     # These it has.
     "max_pool": f"{POOL}, dilation=1, ceil_mode=False, return_indices=False",
     # It has no divisor for signals.

@@ -124,6 +124,22 @@ def mode_pool(x: Any, options: Options, device: str | None) -> Any:
     return converter(x)(_native.mode_pool(x, options, device))
 
 
+def quantized_conv(
+    x: Any,
+    w: Any,
+    scale: Any,
+    bias: Any,
+    options: Options,
+    groups: int,
+    activation: str,
+    output: str,
+    device: str | None,
+) -> Any:
+    """The convolution of int8, with a scale for each filter. No gradient."""
+    found = _native.quantized_convolve(x, w, scale, bias, options, groups, activation, output, device)
+    return converter(x)(found)
+
+
 def mean_gradient(
     where: Callable[..., Any],
     sum_pool: Callable[[Any], Any],

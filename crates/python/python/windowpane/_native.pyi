@@ -115,6 +115,17 @@ def convolve(
     groups: int,
     name: str | None,
 ) -> Array: ...
+def quantized_convolve(
+    x: SupportsDLPack,
+    w: SupportsDLPack,
+    scale: SupportsDLPack,
+    bias: SupportsDLPack | None,
+    options: Options,
+    groups: int,
+    activation: str,
+    output: str,
+    name: str | None,
+) -> Array: ...
 def convolve_transposed(
     x: SupportsDLPack,
     w: SupportsDLPack,

@@ -9,8 +9,8 @@ the memory of the CPU are pooled there, and convolutions and ranks of them run o
 type of their elements.
 
 Beside PyTorch's functions there are `min_pool*`, `sum_pool*`, `median_pool*`, `mode_pool*`, `stochastic_pool*`,
-`adaptive_{min,sum,lp}_pool*` and `global_{max,min,avg,sum,lp}_pool*`, whose results keep the pooled axes with an extent of 1.
-`avg_pool1d` takes a `divisor_override` as the others do, and there is a `fractional_max_pool1d`.
+`adaptive_{min,sum,lp}_pool*` and `global_{max,min,avg,sum,lp}_pool*`, whose results keep the pooled axes with an extent of 1,
+and `quantized_conv*`, for int8. `avg_pool1d` takes a `divisor_override` as the others do, and there is a `fractional_max_pool1d`.
 
 `stochastic_pool*` and `fractional_max_pool*` get their random numbers from a `seed`, which is 0 unless the caller gives another:
 the same seed gives the same result on every device, so use another one for each training step.
@@ -37,6 +37,9 @@ array([[[3., 3.]]])
 array([[[5., 3.]]])
 >>> fractional_max_pool1d(numpy.array([[[5.0, 1.0, 2.0, 3.0, 4.0]]]), 2, output_ratio=0.6).shape
 (1, 1, 3)
+>>> pixels, filters = numpy.array([[[100, -20, 127]]], dtype="int8"), numpy.array([[[1, 2]]], dtype="int8")
+>>> quantized_conv1d(pixels, filters, numpy.array([0.5], dtype="float32"), activation="relu")
+array([[[ 30., 117.]]], dtype=float32)
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ from windowpane._arrays import (
     space_of,
     window,
 )
-from windowpane._engines import cast, engine_of, mode_pool, rank_pool
+from windowpane._engines import cast, engine_of, mode_pool, quantized_conv, rank_pool
 from windowpane._integers import ordered
 
 _Parameters = ParamSpec("_Parameters")
@@ -602,6 +605,26 @@ def _kernel_of(weight: SupportsDLPack, rank: int) -> list[int]:
     return shape[2:]
 
 
+def _conv_window(
+    rank: int,
+    weight: SupportsDLPack,
+    stride: Numbers,
+    padding: Numbers | str,
+    dilation: Numbers,
+) -> Options:
+    same = padding == "same"
+    if isinstance(padding, str):
+        if padding not in ("same", "valid"):
+            raise ValueError(f"padding is 'same', 'valid' or numbers; found {padding!r}")
+        padding = 0
+    options = window(rank, _kernel_of(weight, rank), stride, padding, dilation)
+    if same:
+        if any(step != 1 for step in options["stride"]):
+            raise ValueError("padding='same' needs a stride of 1")
+        options["padding"] = []
+    return options
+
+
 @_of_each_rank
 def _conv(
     rank: int,
@@ -617,21 +640,49 @@ def _conv(
 ) -> Any:
     """The convolution with filters of shape (filters, channels / groups, …)."""
     space_of(input, rank)
-    same = padding == "same"
-    if isinstance(padding, str):
-        if padding not in ("same", "valid"):
-            raise ValueError(f"padding is 'same', 'valid' or numbers; found {padding!r}")
-        padding = 0
-    options = window(rank, _kernel_of(weight, rank), stride, padding, dilation)
-    if same:
-        if any(step != 1 for step in options["stride"]):
-            raise ValueError("padding='same' needs a stride of 1")
-        options["padding"] = []
+    options = _conv_window(rank, weight, stride, padding, dilation)
     (group_count,) = numbers(groups, 1, "groups", 1)
     return engine_of(input).conv(input, weight, bias, options, group_count, device)
 
 
 conv1d, conv2d, conv3d = _conv
+
+
+@_of_each_rank
+def _quantized_conv(
+    rank: int,
+    input: SupportsDLPack,
+    weight: SupportsDLPack,
+    scale: SupportsDLPack,
+    bias: SupportsDLPack | None = None,
+    stride: Numbers = 1,
+    padding: Numbers | str = 0,
+    dilation: Numbers = 1,
+    groups: int = 1,
+    *,
+    activation: str = "none",
+    dtype: str = "float32",
+    device: str | None = None,
+) -> Any:
+    """The convolution of int8 with int8 filters: `activation(scale * sum + bias)`, with a float32 `scale` for each filter.
+
+    The sums are exact. `dtype` is float32, float16, bfloat16 or int8, which is rounded to the nearest, to even numbers in
+    the middle, and clamped; `activation` is none, relu, leaky or leaky:SLOPE, and unless `dtype` is int8 also relu6, gelu or
+    silu.
+    """
+    space_of(input, rank)
+    options = _conv_window(rank, weight, stride, padding, dilation)
+    (group_count,) = numbers(groups, 1, "groups", 1)
+    if dtype not in _OUTPUTS:
+        raise ValueError(f"dtype is one of {', '.join(_OUTPUTS)}; found {dtype!r}")
+    return quantized_conv(
+        input, weight, scale, bias, options, group_count, activation, _OUTPUTS[dtype], device
+    )
+
+
+quantized_conv1d, quantized_conv2d, quantized_conv3d = _quantized_conv
+#: The types of the results of quantized convolutions, and their names in the native part.
+_OUTPUTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8"}
 
 
 @_of_each_rank
@@ -736,6 +787,9 @@ __all__ = [
     "mode_pool1d",
     "mode_pool2d",
     "mode_pool3d",
+    "quantized_conv1d",
+    "quantized_conv2d",
+    "quantized_conv3d",
     "stochastic_pool1d",
     "stochastic_pool2d",
     "stochastic_pool3d",

@@ -1,7 +1,9 @@
 //! Compiles the kernels of a device to its language, and checks the result as far as this is possible without a device.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cubecl::ir::amd::GfxArch;
@@ -23,9 +25,9 @@ pub(crate) struct Kernel {
     definition: KernelDefinition,
 }
 
-/// Whether the units of a cube wait for each other, because they share blocks of factors.
+/// Whether the units of a cube wait for each other, because they load blocks of factors for all of them.
 fn has_barriers(kernel: &str) -> bool {
-    kernel.contains("::implicit_gemm::")
+    kernel.contains("::implicit_gemm::") && !kernel.contains("::wgmma::")
 }
 
 /// Whether a kernel multiplies on matrix units.
@@ -33,8 +35,34 @@ fn is_mma(kernel: &str) -> bool {
     kernel.contains("::implicit_gemm::mma::")
 }
 
-/// Compiles a kernel and checks its code; returns its bytes of shared memory.
-pub(crate) type Compile = fn(Kernel) -> Result<usize, String>;
+/// Whether a kernel multiplies on Hopper's matrix units, which read what the copy engine brings.
+#[cfg(feature = "cpu")]
+fn is_wgmma(kernel: &str) -> bool {
+    kernel.contains("::wgmma::kernel::")
+}
+
+/// What a kernel was compiled to.
+pub(crate) struct Code {
+    bytes: Vec<u8>,
+    /// The bytes of shared memory that it needs.
+    shared: usize,
+}
+
+/// Compiles a kernel and checks its code.
+pub(crate) type Compile = fn(Kernel) -> Result<Code, String>;
+
+/// The environment variable with a folder for the code of all kernels: what a change does to it is the difference of two
+/// such folders.
+const FOLDER: &str = "WINDOWPANE_SOURCES";
+
+/// Writes code to the folder, under a name that depends on the code alone.
+fn keep(folder: &Path, kernel: &str, code: &[u8]) -> Result<(), String> {
+    let name: String = kernel.split('<').next().unwrap().replace("::", ".");
+    let mut hasher = DefaultHasher::new();
+    code.hash(&mut hasher);
+    let path = folder.join(format!("{name}-{:016x}", hasher.finish()));
+    std::fs::write(&path, code).map_err(|error| format!("{}: {error}", path.display()))
+}
 
 /// Compiles all kernels launched on a device, which has matrix units if `matrix`. Fails with every kernel that does not
 /// compile, is wrong or exceeds the limits of the device.
@@ -66,8 +94,12 @@ fn check(device: &Device, launch: &Launch, compile: Compile) -> Result<(), Strin
         let most = hardware.max_cube_count;
         at_most("cubes along the axes", &[x, y, z], &[most.0, most.1, most.2])?;
     }
-    let shared = compile(Kernel { name: launch.kernel.name(), definition })?;
-    at_most("bytes of shared memory", &[shared], &[hardware.max_shared_memory_size])
+    let name = launch.kernel.name();
+    let code = compile(Kernel { name, definition })?;
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        keep(Path::new(&folder), name, &code.bytes)?;
+    }
+    at_most("bytes of shared memory", &[code.shared], &[hardware.max_shared_memory_size])
 }
 
 fn at_most<T: PartialOrd + std::fmt::Debug>(
@@ -84,7 +116,7 @@ fn require(holds: bool, failure: impl FnOnce() -> String) -> Result<(), String> 
 }
 
 /// WGSL, as a browser validates it.
-pub(crate) fn wgsl(kernel: Kernel) -> Result<usize, String> {
+pub(crate) fn wgsl(kernel: Kernel) -> Result<Code, String> {
     let options = WgpuCompilationOptions::default();
     let shader = WgslCompiler.compile(kernel.definition, &options);
     let shader = shader.map_err(|error| error.to_string())?;
@@ -96,23 +128,23 @@ pub(crate) fn wgsl(kernel: Kernel) -> Result<usize, String> {
     let mut validator =
         naga::valid::Validator::new(flags, naga::valid::Capabilities::SHADER_FLOAT16);
     validator.validate(&module).map_err(|error| error.emit_to_string(&source))?;
-    Ok(shader.shared_memory_size)
+    Ok(Code { bytes: source.into_bytes(), shared: shader.shared_memory_size })
 }
 
 /// Metal's language. Nothing here can parse it, so only what it must contain is checked.
-pub(crate) fn msl(kernel: Kernel) -> Result<usize, String> {
+pub(crate) fn msl(kernel: Kernel) -> Result<Code, String> {
     let barriers = has_barriers(kernel.name);
     let compiled =
         MslCompiler::default().compile(kernel.definition, &CompilationOptions::default());
     let compiled = compiled.map_err(|error| error.to_string())?;
     contains(&compiled.source, "[[kernel]]", true)?;
     contains(&compiled.source, "threadgroup_barrier(", barriers)?;
-    Ok(compiled.shared_memory_size)
+    Ok(Code { bytes: compiled.source.into_bytes(), shared: compiled.shared_memory_size })
 }
 
 /// HIP's C++. CubeCL's runtime compiles it only with its feature `hip-cpp`, and otherwise through LLVM, which needs the
 /// runtime.
-pub(crate) fn hip(kernel: Kernel) -> Result<usize, String> {
+pub(crate) fn hip(kernel: Kernel) -> Result<Code, String> {
     let (barriers, mma) = (has_barriers(kernel.name), is_mma(kernel.name));
     let architecture = GfxArch::parse(GFX);
     let options = CompilationOptions {
@@ -125,7 +157,52 @@ pub(crate) fn hip(kernel: Kernel) -> Result<usize, String> {
     contains(&compiled.source, "__global__", true)?;
     contains(&compiled.source, "__syncthreads()", barriers)?;
     contains(&compiled.source, "rocwmma::mma_sync(", mma)?;
-    Ok(compiled.shared_memory_size)
+    Ok(Code { bytes: compiled.source.into_bytes(), shared: compiled.shared_memory_size })
+}
+
+/// The environment variable with the path of NVIDIA's assembler, `ptxas`.
+#[cfg(feature = "cpu")]
+const ASSEMBLER: &str = "WINDOWPANE_PTXAS";
+
+/// PTX for an NVIDIA GPU, as CubeCL's runtime compiles it.
+#[cfg(feature = "cpu")]
+pub(crate) fn ptx(kernel: Kernel) -> Result<Code, String> {
+    use cubecl_llvm::nvptx::ptx_version::PtxVersion;
+    use cubecl_llvm::{LlvmTarget, PlironArtifact, PlironCompiler, PlironOptions};
+
+    let options = PlironOptions {
+        sm_arch: Some(crate::devices::hopper()),
+        ptx_version: PtxVersion::for_driver(13_000),
+        grid_constants: true,
+        ..Default::default()
+    };
+    let Kernel { name, definition } = kernel;
+    let (barriers, mma, wgmma) = (has_barriers(name), is_mma(name), is_wgmma(name));
+    let compiled = PlironCompiler { target: LlvmTarget::Nvptx }.compile(definition, &options);
+    let compiled = match compiled.map_err(|error| error.to_string()) {
+        Ok(PlironArtifact::NvptxCode(compiled)) => compiled,
+        Ok(_) => return Err("LLVM compiled it to something other than PTX".into()),
+        // NVIDIA's toolkit has the powers of norms, in a file that need not be here.
+        Err(error) if name.contains("::lp::") && error.contains("libdevice") => {
+            return Ok(Code { bytes: Vec::new(), shared: 0 });
+        }
+        Err(error) => return Err(error),
+    };
+    // It ends with a zero.
+    let bytes: Vec<u8> =
+        compiled.ptx.iter().map(|&char| char as u8).take_while(|byte| *byte != 0).collect();
+    let source = String::from_utf8_lossy(&bytes);
+    contains(&source, ".visible .entry", true)?;
+    contains(&source, "bar.sync", barriers)?;
+    contains(&source, "mma.sync.aligned", mma)?;
+    contains(&source, "wgmma.mma_async.sync.aligned", wgmma)?;
+    contains(&source, "cp.async.bulk.tensor", wgmma)?;
+    if let Some(assembler) = std::env::var_os(ASSEMBLER) {
+        let mut assembler = Command::new(assembler);
+        assembler.args(["--gpu-name", "sm_90a", "--output-file", "/dev/null", "/dev/stdin"]);
+        accepts(assembler, &bytes)?;
+    }
+    Ok(Code { bytes, shared: compiled.shared_memory_size })
 }
 
 /// Fails if a text is `expected` in the source but not there.
@@ -138,7 +215,7 @@ fn contains(source: &str, text: &str, expected: bool) -> Result<(), String> {
 const VALIDATOR: &str = "WINDOWPANE_SPIRV_VAL";
 
 /// SPIR-V for Vulkan 1.3.
-pub(crate) fn spirv(kernel: Kernel) -> Result<usize, String> {
+pub(crate) fn spirv(kernel: Kernel) -> Result<Code, String> {
     let vulkan = VulkanCompilationOptions {
         // Without it, CubeCL 0.12.0-pre.1 writes invalid modules for kernels with shared memory.
         supports_explicit_smem: true,
@@ -168,10 +245,13 @@ pub(crate) fn spirv(kernel: Kernel) -> Result<usize, String> {
         let fails = expected && !opcodes.contains(&opcode);
         require(!fails, || format!("the module has no {name}"))?;
     }
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     if let Some(validator) = std::env::var_os(VALIDATOR) {
-        validate(Command::new(validator), words)?;
+        let mut validator = Command::new(validator);
+        validator.args(["--target-env", "vulkan1.3", "--scalar-block-layout", "-"]);
+        accepts(validator, &bytes)?;
     }
-    Ok(shared)
+    Ok(Code { bytes, shared })
 }
 
 /// The operations of a module, after a check of its header.
@@ -190,15 +270,14 @@ fn opcodes(words: &[u32]) -> Result<Vec<u32>, String> {
     Ok(opcodes)
 }
 
-/// Passes a module to the validator on its standard input.
-fn validate(mut validator: Command, words: &[u32]) -> Result<(), String> {
-    validator.args(["--target-env", "vulkan1.3", "--scalar-block-layout", "-"]);
-    validator.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut running = validator.spawn().map_err(|error| format!("{VALIDATOR}: {error}"))?;
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    // The validator may reject a module before it has read all of it; its exit code says so.
-    let _ = running.stdin.take().unwrap().write_all(&bytes);
-    let output = running.wait_with_output().map_err(|error| error.to_string())?;
+/// Passes code to a program on its standard input; fails if the program does, with what it printed.
+fn accepts(mut program: Command, code: &[u8]) -> Result<(), String> {
+    program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let cannot_run = |error: std::io::Error| format!("a program named by the environment: {error}");
+    let mut running = program.spawn().map_err(cannot_run)?;
+    // The program may reject code before it has read all of it; its exit code says so.
+    let _ = running.stdin.take().unwrap().write_all(code);
+    let output = running.wait_with_output().map_err(cannot_run)?;
     let text = [output.stdout, output.stderr].concat();
     require(output.status.success(), || String::from_utf8_lossy(&text).into_owned())
 }

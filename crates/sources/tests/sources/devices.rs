@@ -1,8 +1,8 @@
-//! Four devices, as CubeCL's runtimes describe them: one for each language that kernels are compiled to.
+//! Five devices, as CubeCL's runtimes describe them: one for each language that kernels are compiled to.
 //!
 //! The values follow CubeCL 0.12.0-pre.1: `cubecl-wgpu/src/runtime.rs` and `backend/{wgsl,vulkan,metal}.rs` beside it,
-//! `cubecl-hip/src/runtime.rs` and `cubecl-cpp/src/shared/base.rs`. Properties that no kernel or plan of ours reads are
-//! left out.
+//! `cubecl-hip/src/runtime.rs`, `cubecl-cuda/src/runtime.rs` and `cubecl-cpp/src/shared/base.rs`. Properties that no kernel
+//! or plan of ours reads are left out.
 
 use cubecl::client::Client;
 use cubecl::features::{AtomicUsage, MmaConfig, Plane, TypeUsage};
@@ -11,6 +11,8 @@ use cubecl::ir::{
     AddressType, DeviceIdentity, DeviceProperties, ElemType, FloatKind, HardwareProperties,
     IntKind, MemoryDeviceProperties, TargetProperties, Type, UIntKind,
 };
+#[cfg(feature = "cpu")]
+use cubecl::ir::{ContiguousElements, MmaProperties, nvidia::SmArch};
 use cubecl::profile::TimingMethod;
 use cubecl_cpp::metal::{arch::MetalArchitecture, mma, supported_cmma_combinations_metal};
 use cubecl_cpp::shared::{register_mma_features, register_wmma_features};
@@ -20,6 +22,12 @@ use crate::recorder::{self, Launches};
 
 /// The architecture of the AMD GPU that HIP is compiled for.
 pub(crate) const GFX: &str = "gfx1100";
+
+/// The architecture of the NVIDIA GPU that CUDA is compiled for: Hopper's.
+#[cfg(feature = "cpu")]
+pub(crate) fn hopper() -> SmArch {
+    SmArch::new(90, true)
+}
 
 /// A device whose launches are recorded.
 pub(crate) struct Device {
@@ -31,9 +39,10 @@ pub(crate) struct Device {
 
 impl Device {
     fn new(runtime: &'static str, half: DType, properties: DeviceProperties) -> Self {
-        let mma = mma::mma_properties_metal();
         let target = match runtime {
-            "wgpu<msl>" => TargetProperties { mma },
+            "wgpu<msl>" => TargetProperties { mma: mma::mma_properties_metal() },
+            #[cfg(feature = "cpu")]
+            "cuda" => TargetProperties { mma: mma_properties_cuda() },
             _ => TargetProperties::default(),
         };
         let (client, launches) = recorder::client(runtime, properties, target);
@@ -107,6 +116,65 @@ impl Device {
         add_planes(&mut properties);
         properties.features.alignment = true;
         Self::new("hip", DType::BF16, properties)
+    }
+
+    /// CUDA on an NVIDIA H200.
+    #[cfg(feature = "cpu")]
+    pub(crate) fn cuda() -> Self {
+        use cubecl::cmma::LdMatrixForm;
+        use cubecl::features::Tma;
+        use cubecl::ir::OpaqueType;
+        use cubecl_cpp::cuda::arch::CudaArchitecture;
+        use cubecl_cpp::cuda::mma::CudaCmmaCompiler;
+        use cubecl_cpp::cuda::supported_mma_combinations;
+        use cubecl_llvm::shared::lowered_features::{GpuTarget, restrict_features};
+
+        let limits = Limits { shared: 227 << 10, units: 1024, bindings: 1024, plane: [32, 32] };
+        let mut properties = properties("NVIDIA H200", limits);
+        let hardware = &mut properties.hardware;
+        hardware.max_cube_count = (i32::MAX as u32, 65_535, 65_535);
+        hardware.max_cube_dim = (1024, 1024, 64);
+        hardware.max_vector_size = usize::MAX;
+        hardware.num_streaming_multiprocessors = Some(132);
+        hardware.last_level_cache_size = Some(60 << 20);
+        cubecl_cpp::register_supported_types(&mut properties);
+        add_types(&mut properties, &[ElemType::Float(FloatKind::TF32)]);
+        properties.register_opaque_type(OpaqueType::Barrier);
+        properties.register_opaque_type(OpaqueType::TensorMap);
+        let features = &mut properties.features;
+        features.memory_reinterpret = true;
+        features.alignment = true;
+        features.copy_async = true;
+        features.tma.insert(Tma::Base);
+        let halves = [FloatKind::F16, FloatKind::BF16].map(ElemType::Float);
+        features.matmul.ldmatrix.extend(halves);
+        features.matmul.ldmatrix_forms.insert(LdMatrixForm::M8N8B16);
+        add_planes(&mut properties);
+        properties.features.plane.insert(Plane::Sync);
+        let arch = CudaArchitecture { version: hopper().version(), tensor_cores: true };
+        let fragments = CudaCmmaCompiler::Cpp.supported_cmma_combinations(&arch);
+        register_wmma_features(fragments, &mut properties);
+        register_mma_features(supported_mma_combinations(&arch), &mut properties);
+        restrict_features(&mut properties, GpuTarget::Nvptx { arch: hopper() });
+        Self::new("cuda", DType::BF16, properties)
+    }
+}
+
+#[cfg(feature = "cpu")]
+fn mma_properties_cuda() -> MmaProperties {
+    use cubecl::cmma::MatrixLayout;
+    use cubecl_cpp::cuda::mma::manual::contiguous_elements_cuda;
+
+    MmaProperties {
+        register_size_bits: 32,
+        const_plane_size: 32,
+        register_layout_a: MatrixLayout::RowMajor,
+        register_layout_b: MatrixLayout::ColMajor,
+        register_layout_acc: MatrixLayout::RowMajor,
+        register_duplication_a: 1,
+        register_duplication_b: 1,
+        register_duplication_acc: 1,
+        contiguous_elements: ContiguousElements::new(contiguous_elements_cuda),
     }
 }
 

@@ -11,6 +11,8 @@ mod recorder;
 use std::collections::BTreeSet;
 
 use devices::Device;
+#[cfg(feature = "cpu")]
+use windowpane_kernels::device::profiles::H200;
 use windowpane_kernels::{Capabilities, Fragment, Fragments, conv, pool};
 
 /// The algorithms, with the passes that the cases launch on every device.
@@ -38,19 +40,16 @@ const WITH_FRAGMENTS: &str = "conv mma: data forward weight";
 /// The same, only on devices with fragments of 8-bit integers.
 const OF_INTEGERS: &str = "conv mma: quantized";
 
-/// The algorithms that none of the devices has, and where they run.
-const ELSEWHERE: [&str; 4] = [
-    "conv cpu: processors",
-    "conv grouped_mma: NVIDIA's GPUs, for fragments in registers",
-    "conv wgmma: NVIDIA's Hopper",
-    "pool cpu_rows: processors",
-];
+/// The same, only on NVIDIA's Hopper.
+const ON_HOPPER: [&str; 2] = ["conv grouped_mma: data forward", "conv wgmma: data forward weight"];
+/// The algorithms that none of the devices has: they are for processors.
+const ELSEWHERE: [&str; 2] = ["conv cpu: ", "pool cpu_rows: "];
 
 const FRAGMENT: Fragment = Fragment { m: 16, n: 16, k: 16 };
 
 #[test]
 fn every_algorithm_is_listed() {
-    let lists = EVERYWHERE.iter().chain(&[WITH_FRAGMENTS]).chain(&ELSEWHERE);
+    let lists = EVERYWHERE.iter().chain(&[WITH_FRAGMENTS]).chain(&ON_HOPPER).chain(&ELSEWHERE);
     let listed: BTreeSet<_> = lists.filter_map(|it| Some(it.split_once(':')?.0.into())).collect();
     let convs = conv::Algorithm::ALL.iter().map(|it| format!("conv {it}"));
     let pools = pool::Algorithm::ALL.iter().map(|it| format!("pool {it}"));
@@ -116,6 +115,16 @@ fn hip_is_written_for_amd() {
     });
 }
 
+#[cfg(feature = "cpu")]
+#[test]
+fn ptx_is_written_for_nvidia() {
+    // The profile is what plans are tested with, and here is what CubeCL says of such a device.
+    check(Device::cuda(), checks::ptx, |found| Capabilities {
+        buffer_bytes: found.buffer_bytes,
+        ..H200.capabilities
+    });
+}
+
 /// Launches all cases on a device that should have the `expected` capabilities, and compiles them by `compile`.
 fn check(device: Device, compile: checks::Compile, expected: fn(Capabilities) -> Capabilities) {
     let capabilities = Capabilities::of(&device.client);
@@ -126,6 +135,7 @@ fn check(device: Device, compile: checks::Compile, expected: fn(Capabilities) ->
     let launched = cases::launch_all(&device, &capabilities);
     let more = capabilities.matrix.any().then_some(&WITH_FRAGMENTS);
     let more = more.into_iter().chain(capabilities.matrix.i8.map(|_| &OF_INTEGERS));
+    let more = more.chain(ON_HOPPER.iter().filter(|_| capabilities.wgmma));
     let expected: BTreeSet<_> = EVERYWHERE.iter().chain(more).flat_map(|it| passes(it)).collect();
     assert_eq!(launched, expected, "what the cases launch, and what this file lists");
     checks::check_all(&device, capabilities.matrix.any(), compile);
