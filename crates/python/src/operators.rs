@@ -292,11 +292,52 @@ impl Call {
 }
 
 /// The input and the filters of a convolution, each in the layout that it is stored in; where that is both, in the
-/// other's.
-fn with_filters(mut x: Input, mut w: Input) -> (Input, Input) {
+/// other's. And whether the input had no batch.
+fn read_convolved(
+    x: &Bound<'_, PyAny>,
+    w: &Bound<'_, PyAny>,
+    rank: usize,
+) -> PyResult<(Input, Input, bool)> {
+    let ((mut x, alone), mut w) = (read(x, rank)?.batched(rank)?, read(w, rank)?);
+    w.same_type_as(&x, "weight")?;
     x.layout = x.stored.or(w.stored).unwrap_or(x.layout);
     w.layout = w.stored.unwrap_or(x.layout);
-    (x, w)
+    Ok((x, w, alone))
+}
+
+/// The number of filters.
+fn filters(w: &Input) -> usize {
+    w.dims.first().copied().unwrap_or(0)
+}
+
+/// An array with one number for each channel of the output.
+fn read_channels(
+    array: &Bound<'_, PyAny>,
+    rank: usize,
+    name: &str,
+    channels: usize,
+) -> PyResult<Input> {
+    let found = read(array, rank)?;
+    if found.dims == [channels] {
+        return Ok(found);
+    }
+    Err(PyValueError::new_err(format!(
+        "the {name} has the shape {:?}; it needs [{channels}], a number for each channel of the output",
+        found.dims
+    )))
+}
+
+/// The bias of a convolution, of the same type as its input, if there is one.
+fn read_bias(
+    bias: Option<Bound<'_, PyAny>>,
+    x: &Input,
+    rank: usize,
+    channels: usize,
+) -> PyResult<Option<Input>> {
+    let Some(bias) = bias else { return Ok(None) };
+    let bias = read_channels(&bias, rank, "bias", channels)?;
+    bias.same_type_as(x, "bias")?;
+    Ok(Some(bias))
 }
 
 /// The result of a pooling without indices.
@@ -591,15 +632,9 @@ pub(crate) fn convolve(
     name: Option<String>,
 ) -> PyResult<Array> {
     let rank = options.rank();
-    let ((x, alone), w) = (read(x, rank)?.batched(rank)?, read(w, rank)?);
-    w.same_type_as(&x, "weight")?;
-    let (x, w) = with_filters(x, w);
+    let (x, w, alone) = read_convolved(x, w, rank)?;
     let layout = x.layout;
-    let bias = bias.as_ref().map(|bias| read(bias, rank)).transpose()?;
-    if let Some(bias) = &bias {
-        bias.same_type_as(&x, "bias")?;
-        check_channels(bias, "bias", w.dims.first().copied().unwrap_or(0))?;
-    }
+    let bias = read_bias(bias, &x, rank, filters(&w))?;
     let conv = options.conv(layout, w.layout, groups)?;
     let inputs = [x, w].into_iter().chain(bias).collect();
     let call = Call { inputs, name, layout, alone };
@@ -623,17 +658,10 @@ pub(crate) fn quantized_convolve(
     name: Option<String>,
 ) -> PyResult<Array> {
     let rank = options.rank();
-    let ((x, alone), w) = (read(x, rank)?.batched(rank)?, read(w, rank)?);
-    w.same_type_as(&x, "weight")?;
-    let (x, w) = with_filters(x, w);
+    let (x, w, alone) = read_convolved(x, w, rank)?;
     let layout = x.layout;
-    let filters = w.dims.first().copied().unwrap_or(0);
-    let scale = read(scale, rank)?;
-    check_channels(&scale, "scale", filters)?;
-    let bias = bias.as_ref().map(|bias| read(bias, rank)).transpose()?;
-    if let Some(bias) = &bias {
-        check_channels(bias, "bias", filters)?;
-    }
+    let scale = read_channels(scale, rank, "scale", filters(&w))?;
+    let bias = bias.map(|bias| read_channels(&bias, rank, "bias", filters(&w))).transpose()?;
     let conv = options.conv(layout, w.layout, groups)?.activation(parsed(activation)?);
     let conv = conv.quantized().output(parsed(output)?);
     let inputs = [x, w, scale].into_iter().chain(bias).collect();
@@ -661,18 +689,12 @@ pub(crate) fn convolve_transposed(
     name: Option<String>,
 ) -> PyResult<Array> {
     let rank = options.rank();
-    let ((x, alone), w) = (read(x, rank)?.batched(rank)?, read(w, rank)?);
-    w.same_type_as(&x, "weight")?;
-    let (x, w) = with_filters(x, w);
+    let (x, w, alone) = read_convolved(x, w, rank)?;
     let layout = x.layout;
     let each = w.dims.get(1).copied().unwrap_or(0);
     let channels =
         each.checked_mul(groups).ok_or_else(|| PyValueError::new_err("too many groups"))?;
-    let bias = bias.as_ref().map(|bias| read(bias, rank)).transpose()?;
-    if let Some(bias) = &bias {
-        bias.same_type_as(&x, "bias")?;
-        check_channels(bias, "bias", channels)?;
-    }
+    let bias = read_bias(bias, &x, rank, channels)?;
     let bias = match bias.map(|bias| bias.data) {
         None => None,
         Some(Data::Host(bias)) => Some(bias),
@@ -717,17 +739,6 @@ pub(crate) fn convolve_backward_weight(
     // Filters have no batch to leave out.
     let call = Call { alone: false, ..call };
     call.run_one(py, move |inputs| conv.backward_weight(&inputs[0], &inputs[1]))
-}
-
-/// Refuses a bias or a scale that does not have one number for each channel of the output.
-fn check_channels(input: &Input, name: &str, channels: usize) -> PyResult<()> {
-    if input.dims == [channels] {
-        return Ok(());
-    }
-    Err(PyValueError::new_err(format!(
-        "the {name} has the shape {:?}; it needs [{channels}], a number for each channel of the output",
-        input.dims
-    )))
 }
 
 /// A channels-first tensor with a number added to each channel, on the host.

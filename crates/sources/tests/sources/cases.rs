@@ -174,6 +174,12 @@ impl Cases<'_> {
             self.convolution([CHANNELS, CHANNELS, 1], 1, window(1));
             self.convolution([CHANNELS, 4, CHANNELS / 4], 3, window(3));
         }
+        if self.target.device.wgmma {
+            // Hopper's kernels store results whose channels are no multiple of 8 in other ways, and repack tensors.
+            self.convolution([100, 60, 1], 1, window(1));
+            self.convolution([44, 100, 1], 3, window(3));
+            self.convolution([CHANNELS, 16, CHANNELS / 16], 3, window(3));
+        }
     }
 
     fn convolution(&mut self, filters: [usize; 3], side: usize, window: Window) {
@@ -184,7 +190,7 @@ impl Cases<'_> {
             Layout::ChannelsFirst => FilterLayout::Fchw,
             Layout::ChannelsLast => FilterLayout::Fhwc,
         };
-        let shape = shape();
+        let shape = Shape::new(BATCH, channels * groups, shape().space()).unwrap();
         let conv = Convolution::new(shape, filter, &window, groups, self.layout, order).unwrap();
         let [x, y, residual] =
             [conv.input(), conv.output(), conv.output()].map(|it| self.empty(it.elements()));
