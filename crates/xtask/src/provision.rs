@@ -6,6 +6,7 @@
 mod apt;
 mod cpp;
 pub(crate) mod llvm;
+pub(crate) mod spirv;
 pub(crate) mod vulkan;
 pub(crate) mod wheels;
 
@@ -43,6 +44,7 @@ pub(crate) fn provision() -> bool {
         ("C++ compiler", cpp::provide as Provide),
         ("LLVM", llvm::provide),
         ("Vulkan driver", vulkan::provide),
+        ("SPIR-V validator", spirv::provide),
     ];
     for (name, provide) in items {
         let outcome = provide().unwrap_or_else(|error| Outcome::Missing(error.to_string()));

@@ -18,6 +18,9 @@ const SEED_OF_GATE: u64 = 1;
 /// The variable that makes Mesa's software driver compile shaders without optimising them: tests run most shaders once.
 const QUICK_SHADERS: (&str, &str) = ("GALLIVM_PERF", "nopt");
 
+/// The variable with the program that validates SPIR-V.
+const VALIDATOR: &str = "WINDOWPANE_SPIRV_VAL";
+
 /// The variable with the number of tests that run at a time. Tests wait for devices a third of their time, so it is twice
 /// the number of cores if the caller does not say.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -74,6 +77,9 @@ fn command(choice: &Choice, options: &Options) -> Command {
     if std::env::var_os(THREADS).is_none() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         command.env(THREADS, (2 * cores).to_string());
+    }
+    if std::env::var_os(VALIDATOR).is_none() && shell::has_program(provision::spirv::VALIDATOR) {
+        command.env(VALIDATOR, provision::spirv::VALIDATOR);
     }
     if !options.harness.is_empty() {
         command.arg("--").args(&options.harness);
