@@ -277,8 +277,9 @@ fn opcodes(words: &[u32]) -> Result<Vec<u32>, String> {
 /// Passes code to a program on its standard input; fails if the program does, with what it printed.
 fn accepts(mut program: Command, code: &[u8]) -> Result<(), String> {
     program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let cannot_run = |error: std::io::Error| format!("a program named by the environment: {error}");
-    let mut running = program.spawn().map_err(cannot_run)?;
+    let name = program.get_program().display().to_string();
+    let cannot_run = |error: std::io::Error| format!("`{name}` does not run: {error}");
+    let mut running = program.spawn().map_err(&cannot_run)?;
     // The program may reject code before it has read all of it; its exit code says so.
     let _ = running.stdin.take().unwrap().write_all(code);
     let output = running.wait_with_output().map_err(cannot_run)?;
