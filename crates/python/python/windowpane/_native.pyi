@@ -22,6 +22,7 @@ __all__ = [
     "max_unpool",
     "max_unpool_backward",
     "mode_pool",
+    "quantized_convolve",
     "rank_pool",
     "stochastic_mean",
     "stochastic_pool",
