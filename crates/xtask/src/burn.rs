@@ -1,6 +1,6 @@
 //! Lints and tests windowpane-burn, which is a workspace of its own and brings 340 crates with Burn.
 //!
-//! This is also the only build of the library with kernels and without `wgpu`, the one backend that its code asks for.
+//! This is also the gate's only build of the library with kernels and without its feature `wgpu`.
 
 use std::process::Command;
 
