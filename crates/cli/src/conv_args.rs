@@ -23,7 +23,7 @@ pub(crate) struct ConvArgs {
     /// Padding per axis: 1,1, or 1:2,0:1 as before:after, or same-upper, same-lower, valid
     #[arg(long, value_name = "P,…", value_parser = padding, default_value = "valid")]
     padding: Padding,
-    /// What is outside the input: zeros, reflect, replicate or circular
+    /// What is outside the input: zeros, reflect, symmetric, replicate or circular
     #[arg(long, value_name = "MODE", default_value = "zeros")]
     padding_mode: PaddingMode,
     /// Step between the taps of a window, one number per axis [default: 1]

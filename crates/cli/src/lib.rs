@@ -96,7 +96,6 @@ enum Command {
     /// Print the completions of a shell.
     Completions(manual::Completions),
     /// Write the manual pages.
-    #[command(hide = true)]
     Man(manual::Man),
 }
 

@@ -8,6 +8,7 @@ use crate::{AXES, Axis, Error, Grid, Layout, Padding, Shape, Window};
 /// ```text
 /// zeros      0 0 0 | a b c d | 0 0 0
 /// reflect    d c b | a b c d | c b a
+/// symmetric  c b a | a b c d | d c b
 /// replicate  a a a | a b c d | d d d
 /// circular   b c d | a b c d | a b c
 /// ```
@@ -21,6 +22,8 @@ pub enum PaddingMode {
     Zeros,
     /// The mirror image about the first and last coordinate, which are not repeated: `mirror` in SciPy.
     Reflect,
+    /// The mirror image about the edges, so that the first and last coordinate are repeated: `reflect` in SciPy.
+    Symmetric,
     /// The nearest coordinate: `edge` in NumPy, `nearest` in SciPy.
     Replicate,
     /// The other end of the input: `wrap` in NumPy and SciPy.
@@ -29,7 +32,8 @@ pub enum PaddingMode {
 
 impl PaddingMode {
     /// Every mode.
-    pub const ALL: [Self; 4] = [Self::Zeros, Self::Reflect, Self::Replicate, Self::Circular];
+    pub const ALL: [Self; 5] =
+        [Self::Zeros, Self::Reflect, Self::Symmetric, Self::Replicate, Self::Circular];
 
     /// The coordinate of an input of `extent` coordinates, at least 1, that coordinate `x` has the value of; `None` if
     /// that is 0.
@@ -54,6 +58,10 @@ impl PaddingMode {
                 place if place > last => 2 * last - place,
                 place => place,
             },
+            Self::Symmetric => match x.rem_euclid(2 * extent as i64) {
+                place if place > last => 2 * last + 1 - place,
+                place => place,
+            },
         };
         Some(source as usize)
     }
@@ -63,6 +71,7 @@ impl PaddingMode {
         match self {
             Self::Zeros => "zeros",
             Self::Reflect => "reflect",
+            Self::Symmetric => "symmetric",
             Self::Replicate => "replicate",
             Self::Circular => "circular",
         }
@@ -81,7 +90,7 @@ pub struct UnknownPaddingMode;
 
 impl fmt::Display for UnknownPaddingMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown padding mode; use one of zeros, reflect, replicate, circular")
+        f.write_str("unknown padding mode; use one of zeros, reflect, symmetric, replicate, circular")
     }
 }
 
@@ -164,6 +173,7 @@ impl Padded {
                 PaddingMode::Circular => output.div_ceil(input),
                 PaddingMode::Reflect if input == 1 => output,
                 PaddingMode::Reflect => 2 * output.div_ceil(2 * (input - 1)),
+                PaddingMode::Symmetric => 2 * output.div_ceil(2 * input),
             }
         })
     }
@@ -188,12 +198,15 @@ mod tests {
         let of = |mode| line(mode, 4, 3);
         assert_eq!(of(PaddingMode::Zeros), [-1, -1, -1, 0, 1, 2, 3, -1, -1, -1]);
         assert_eq!(of(PaddingMode::Reflect), [3, 2, 1, 0, 1, 2, 3, 2, 1, 0]);
+        assert_eq!(of(PaddingMode::Symmetric), [2, 1, 0, 0, 1, 2, 3, 3, 2, 1]);
         assert_eq!(of(PaddingMode::Replicate), [0, 0, 0, 0, 1, 2, 3, 3, 3, 3]);
         assert_eq!(of(PaddingMode::Circular), [1, 2, 3, 0, 1, 2, 3, 0, 1, 2]);
         // More padding than input, and an input of one coordinate.
         assert_eq!(line(PaddingMode::Reflect, 2, 4), [0, 1, 0, 1, 0, 1, 0, 1, 0, 1]);
+        assert_eq!(line(PaddingMode::Symmetric, 2, 4), [0, 1, 1, 0, 0, 1, 1, 0, 0, 1]);
         assert_eq!(line(PaddingMode::Circular, 2, 3), [1, 0, 1, 0, 1, 0, 1, 0]);
         assert_eq!(line(PaddingMode::Reflect, 1, 2), [0; 5]);
+        assert_eq!(line(PaddingMode::Symmetric, 1, 2), [0; 5]);
         assert_eq!(line(PaddingMode::Circular, 1, 2), [0; 5]);
     }
 

@@ -14,6 +14,7 @@
 //! replicate  x + before, at the ends also all of the padding
 //! circular   x + before + i·L
 //! reflect    x + before + i·2(L−1) and before − x + i·2(L−1)      the same at the ends
+//! symmetric  x + before + i·2L and before − 1 − x + i·2L
 //! ```
 
 use cubecl::prelude::*;
@@ -203,6 +204,7 @@ fn line(axis: &Axis, mode: PaddingMode, gradient: bool) -> LineLaunch {
     let turn = match mode {
         PaddingMode::Circular => input,
         PaddingMode::Reflect => (2 * (input - 1)).max(1),
+        PaddingMode::Symmetric => 2 * input,
         _ => 1,
     };
     let shift = (turn - before % turn) % turn;
@@ -254,10 +256,12 @@ fn filled<S: Numeric, N: Size>(
 /// The coordinate of the input that position `o` has the value of; if that is 0, the nearest coordinate.
 #[cube]
 fn source(line: &Line, o: u32, #[comptime] mode: PaddingMode) -> u32 {
-    if comptime!(mode == PaddingMode::Circular) {
+    if comptime!(matches!(mode, PaddingMode::Circular | PaddingMode::Symmetric)) {
         let (_, place) = line.period.div_mod(o);
         let place = place + line.shift;
-        select(place >= line.turn, place - min(place, line.turn), place)
+        let place = select(place >= line.turn, place - min(place, line.turn), place);
+        // All of a circular turn is input, half of a symmetric one.
+        select(place < line.input, place, line.turn - 1 - place)
     } else if comptime!(mode == PaddingMode::Reflect) {
         // Both sides of the first coordinate are the same.
         let distance = max(o, line.before) - min(o, line.before);
@@ -290,7 +294,8 @@ fn gathered<S: Float, A: Float, N: Size>(
     let (rest, w) = plane.width.written.div_mod(rest);
     let (rest, h) = plane.height.written.div_mod(rest);
     let (sample, d) = plane.depth.written.div_mod(rest);
-    let sides = comptime!(if form.mode == PaddingMode::Reflect { 2u32 } else { 1u32 });
+    let mirrors = comptime!(matches!(form.mode, PaddingMode::Reflect | PaddingMode::Symmetric));
+    let sides = comptime!(if mirrors { 2u32 } else { 1u32 });
     let mut sum = Vector::<A, N>::new(A::from_int(0));
     for side_d in 0..sides {
         let depth = copies(&plane.depth, d, side_d, form.mode);
@@ -342,6 +347,14 @@ fn copies(line: &Line, x: u32, side: u32, #[comptime] mode: PaddingMode) -> Copi
         // The ends have one side.
         let none = side == 1 && (x == 0 || x + 1 == line.input);
         Copies { first: select(side == 0, first, image), end: select(none, 0u32, line.output) }
+    } else if comptime!(mode == PaddingMode::Symmetric) {
+        let (_, first) = line.period.div_mod(here);
+        // The image of `x` is that of the coordinate after it about the first one.
+        let next = x + 1;
+        let (_, below) = line.period.div_mod(max(line.before, next) - next);
+        let above = line.turn - (next - min(line.before, next));
+        let image = select(line.before >= next, below, above);
+        Copies { first: select(side == 0, first, image), end: line.output }
     } else if comptime!(mode == PaddingMode::Replicate) {
         let first = select(x == 0, 0u32, here);
         Copies { first, end: select(x + 1 == line.input, line.output, here + 1) }

@@ -21,6 +21,72 @@
 //! ```
 //!
 //! Launches are asynchronous. Reading a tensor waits for it and returns errors of the work behind it.
+//!
+//! # Convolution
+//!
+//! [`Conv`] takes the numbers of filters and channels from its tensors. Bias and activation are applied to the
+//! sums before they are rounded.
+//!
+//! ```
+//! use windowpane::{Activation, Conv, Device, Tensor};
+//!
+//! let device = Device::host();
+//! let x = Tensor::from_slice(&device, &[1f32, 2.0, 4.0, 8.0], [1, 4, 1])?; // N, W, C
+//! let w = Tensor::from_slice(&device, &[-1f32, 1.0, 1.0, 1.0], [2, 2, 1])?; // F, W, C: a difference and a sum
+//! let b = Tensor::from_slice(&device, &[-2f32, 0.0], [2])?;
+//! let y = Conv::new(2).activation(Activation::Relu).forward(&x, &w, Some(&b))?;
+//! assert_eq!(y.dims(), [1, 3, 2]);
+//! assert_eq!(y.to_vec::<f32>()?, [0.0, 3.0, 0.0, 6.0, 2.0, 12.0]);
+//! # Ok::<(), windowpane::Error>(())
+//! ```
+//!
+//! # Gradients
+//!
+//! There is no automatic differentiation: most operators have functions for their gradients. The same inputs on the
+//! same device give the same bits.
+//!
+//! ```
+//! use windowpane::{Device, MaxPool, Tensor};
+//!
+//! let x = Tensor::from_slice(&Device::host(), &[1f32, 5.0, 4.0, 2.0], [1, 4, 1])?;
+//! let dy = Tensor::from_slice(&Device::host(), &[10f32, 20.0], [1, 2, 1])?;
+//! let pool = MaxPool::new(2);
+//! let (_, winners) = pool.forward_with_indices(&x)?; // 1 and 2
+//! let dx = pool.backward(&dy, &winners, x.dims())?;
+//! assert_eq!(dx.to_vec::<f32>()?, [0.0, 10.0, 20.0, 0.0]);
+//! let same = pool.backward_from_input(&dy, &x)?; // finds the winners again
+//! assert_eq!(same.to_vec::<f32>()?, dx.to_vec::<f32>()?);
+//! # Ok::<(), windowpane::Error>(())
+//! ```
+//!
+//! # Devices and features
+//!
+//! [`Device::best`] is a GPU if there is one, else the CPU. [`Device::cuda`] and its siblings open a device by name,
+//! and [`Device::all`] lists those there are. Features add up; without any, there is only [`Device::host`].
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `wgpu` (default), `webgpu` | any GPU, through WGSL |
+//! | `vulkan` | GPUs with a Vulkan driver, through SPIR-V: f64, bf16 and matrix units where the driver has them |
+//! | `cuda`, `hip`, `metal` | GPUs of NVIDIA, AMD and Apple |
+//! | `cpu` | the CPU, with compiled kernels; needs LLVM to build |
+//! | `kernels` | what every backend but `host` needs; the features above turn it on |
+//! | `kernel-cache` | compiled kernels are kept on disk |
+//! | `ndarray`, `npy`, `safetensors` | tensors from and to arrays and files |
+//!
+//! # Errors
+//!
+//! An [`Error`] says in one sentence what was asked, what was found and what to do. Most operators have a `plan`, which
+//! checks a problem and chooses its kernel, and computes nothing.
+//!
+//! ```
+//! use windowpane::{DType, Device, MaxPool};
+//!
+//! let plan = MaxPool::new(9).plan(&Device::host(), DType::F32, &[1, 8, 8, 1]);
+//! println!("{}", plan.unwrap_err()); // the window is longer than the input
+//! ```
+//!
+//! The guide is in the folder `docs/guide` of the repository.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -20,6 +20,7 @@ use super::refuse;
 /// ```text
 /// zeros      0 0 0 | a b c d | 0 0 0
 /// reflect    d c b | a b c d | c b a
+/// symmetric  c b a | a b c d | d c b
 /// replicate  a a a | a b c d | d d d
 /// circular   b c d | a b c d | a b c
 /// ```
@@ -32,6 +33,8 @@ pub enum PaddingMode {
     Zeros,
     /// The mirror image about the first and last number, which are not repeated.
     Reflect,
+    /// The mirror image about the edges, so that the first and last number are repeated.
+    Symmetric,
     /// The nearest number: Burn's `PadMode::Edge`.
     Replicate,
     /// The other end of the input.
@@ -43,6 +46,7 @@ impl From<PaddingMode> for windowpane::PaddingMode {
         match mode {
             PaddingMode::Zeros => Self::Zeros,
             PaddingMode::Reflect => Self::Reflect,
+            PaddingMode::Symmetric => Self::Symmetric,
             PaddingMode::Replicate => Self::Replicate,
             PaddingMode::Circular => Self::Circular,
         }

@@ -179,7 +179,7 @@ fn check(field: &str, value: &Value) -> Result<(), Failure> {
         ),
         "padding_mode" => (
             value.as_str().is_some_and(|name| name.parse::<PaddingMode>().is_ok()),
-            "one of zeros, reflect, replicate, circular",
+            "one of zeros, reflect, symmetric, replicate, circular",
         ),
         "divisor" => (
             value == "padded" || value == "valid" || value.as_u64().is_some_and(|n| n > 0),

@@ -893,7 +893,7 @@ mod tests {
             add("conv", "fwd", change);
         }
         for pass in ["fwd", "data", "weight"] {
-            for mode in ["reflect", "replicate", "circular"] {
+            for mode in ["reflect", "symmetric", "replicate", "circular"] {
                 add("conv", pass, &json!({"padding_mode": mode, "p": [[2, 1], [0, 4]]}));
             }
             add("conv", pass, &shifted);

@@ -464,7 +464,7 @@ fn extra(sort: &Sort, last: bool, dice: &mut Dice) -> Vec<(&'static str, Value)>
     if sort.indices || sort.kind == "maxunpool" || is_extremum && sort.pass == "bwd" {
         extra.push(("index_base", json!(dice.of(&["plane", "plane", "tensor", "memory"]))));
     }
-    let modes = ["reflect", "replicate", "circular"];
+    let modes = ["reflect", "symmetric", "replicate", "circular"];
     match sort.kind {
         "conv" | "convtranspose" => {
             let own = if last { "fhwc" } else { "fchw" };
@@ -497,8 +497,7 @@ fn extra(sort: &Sort, last: bool, dice: &mut Dice) -> Vec<(&'static str, Value)>
         "lppool" => extra.push(("exponent", json!(dice.of(&[1.0, 2.0, 2.0, 3.0, 1.5])))),
         "maxpool" | "minpool" => extra.push(("indices", json!(sort.indices))),
         "pad" => {
-            let [reflect, replicate, circular] = modes;
-            let mode = dice.of(&["zeros", reflect, replicate, circular]);
+            let mode = if dice.chance(25) { "zeros" } else { dice.of(&modes) };
             extra.push(("padding_mode", json!(mode)));
         }
         _ => {}
@@ -658,6 +657,7 @@ mod tests {
                 "\"residual\":true",
                 "relu",
                 "reflect",
+                "symmetric",
                 "replicate",
                 "circular",
                 "output_padding",
