@@ -14,6 +14,9 @@ import windowpane.functional as F
 import windowpane.jax
 from jax.test_util import check_grads
 
+# Arrays that a test wants on a device of windowpane, or on none: JAX would put them on a GPU if it finds one.
+jax.config.update("jax_platforms", "cpu")
+
 
 def distinct(*shape: int) -> Any:
     numbers = np.random.default_rng(0).permutation(int(np.prod(shape)))

@@ -13,6 +13,10 @@ use crate::device::Capabilities;
 /// The multiply-adds of 16-bit factors that a multiprocessor's matrix units complete per cycle.
 const PRODUCTS: f64 = 2048.0;
 
+/// The time of a step's products relative to that of the matrix units at their peak, and the additional cycles of a step.
+const BELOW_PEAK: f64 = 1.11;
+const CYCLES_PER_STEP: f64 = 11.0;
+
 /// The bytes per cycle that a multiprocessor moves in shared memory.
 const SHARED_BYTES_PER_CYCLE: f64 = 128.0;
 
@@ -20,7 +24,7 @@ const SHARED_BYTES_PER_CYCLE: f64 = 128.0;
 /// longer it takes for pixels that do not begin at whole or half lines of memory; and the additional cycles for each chunk
 /// of a line in shared memory that it fills with zeros, because the channels end there.
 const LOAD_SPEED: f64 = 1.62;
-const UNALIGNED: f64 = 1.8;
+const UNALIGNED: f64 = 2.2;
 const CYCLES_PER_EMPTY_CHUNK: f64 = 0.55;
 
 /// How much longer lines of memory take that the taps of a step have in common.
@@ -32,7 +36,7 @@ const MOST_LOADED_BYTES_PER_CYCLE: f64 = 72.0;
 /// The cycles of a tile's store besides those for its bytes; the slowdown where two cubes share a multiprocessor; and
 /// the slowdown where taps share their rows.
 const STORED: f64 = 500.0;
-const TWO_CUBES_SLOWDOWN: f64 = 1.2;
+const TWO_CUBES_SLOWDOWN: f64 = 1.65;
 const SHARED_ROWS_SLOWDOWN: f64 = 1.04;
 
 /// The time of a shared tile, as a fraction of the time of a whole tile.
@@ -233,12 +237,12 @@ fn tiles_cycles(
         let loading = loading(product, walk, tile, taps, rate);
         let moved = product.rows_bytes(walk, tile) / taps + product.columns_bytes(tile);
         let moved = (product.parts * moved) as f64;
-        let step = (part * times * step_cycles(tile))
+        let step = (BELOW_PEAK * part * times * step_cycles(tile))
             .max((read + moved) / SHARED_BYTES_PER_CYCLE)
             .max(loading);
         let steps = product.steps_per_part(walk, nth, splits);
         let sharing = if walk.reach > 0 { SHARED_ROWS_SLOWDOWN } else { 1.0 };
-        let sum = steps as f64 * step * sharing;
+        let sum = steps as f64 * (step + CYCLES_PER_STEP) * sharing;
         // With two cubes on a multiprocessor, one stores while the other multiplies.
         match cubes > all {
             true => (TWO_CUBES_SLOWDOWN * (2.0 * sum).max(sum + store)).max(2.0 * (store - STORED)),
