@@ -90,7 +90,9 @@ pub struct UnknownPaddingMode;
 
 impl fmt::Display for UnknownPaddingMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown padding mode; use one of zeros, reflect, symmetric, replicate, circular")
+        f.write_str(
+            "unknown padding mode; use one of zeros, reflect, symmetric, replicate, circular",
+        )
     }
 }
 

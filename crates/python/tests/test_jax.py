@@ -14,7 +14,7 @@ import windowpane.functional as F
 import windowpane.jax
 from jax.test_util import check_grads
 
-# Arrays that a test wants on a device of windowpane, or on none: JAX would put them on a GPU if it finds one.
+# Also on a machine with a GPU: the tests name the devices that compute, and arrays of a GPU stay there.
 jax.config.update("jax_platforms", "cpu")
 
 
