@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let again = again.to_layout(Layout::ChannelsLast, Layout::ChannelsFirst)?;
     let pairs = y.to_vec::<f32>()?.into_iter().zip(again.to_vec::<f32>()?);
     let apart = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    println!("channels last: {:?}, at most {apart:e} apart", again.dims());
+    println!("channels last: {:?}, at most {apart} apart", again.dims());
     assert!(apart < 1e-5);
     Ok(())
 }

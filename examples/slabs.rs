@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(filtered.shape(), whole.dims());
     let whole = whole.to_array::<f32>()?;
     let apart = filtered.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    println!("at most {apart:e} apart from the volume as a whole");
+    println!("at most {apart} apart from the volume as a whole");
     assert!(apart < 1e-5);
     Ok(())
 }

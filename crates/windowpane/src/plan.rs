@@ -351,7 +351,7 @@ impl PoolPlan {
 impl fmt::Display for PoolPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in self.rows() {
-            writeln!(f, "{name:<16}{value}")?;
+            writeln!(f, "{name:<20}{value}")?;
         }
         Ok(())
     }

@@ -315,7 +315,7 @@ impl ConvPlan {
 impl fmt::Display for ConvPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in self.rows() {
-            writeln!(f, "{name:<16}{value}")?;
+            writeln!(f, "{name:<20}{value}")?;
         }
         Ok(())
     }
