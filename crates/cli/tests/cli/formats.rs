@@ -104,7 +104,8 @@ fn paddings_and_transposes_are_on_the_command_line() {
         run(&[&conv[..], &[mode]].concat()).succeeded();
         folder.holds("y.npy", &[1, 3, 1], &expected);
     }
-    run(&[&conv[..], &["mirror"]].concat()).refused(2, "zeros, reflect, replicate, circular");
+    run(&[&conv[..], &["mirror"]].concat())
+        .refused(2, "zeros, reflect, symmetric, replicate, circular");
 
     let up = ["conv-transpose", &x, &w, "-o", &y, "--stride", "2"];
     let ran = run(&up).succeeded();
