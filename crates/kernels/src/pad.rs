@@ -253,20 +253,29 @@ fn filled<S: Numeric, N: Size>(
     };
 }
 
+/// Whether the padding is a mirror image.
+fn mirrors(mode: PaddingMode) -> bool {
+    matches!(mode, PaddingMode::Reflect | PaddingMode::Symmetric)
+}
+
 /// The coordinate of the input that position `o` has the value of; if that is 0, the nearest coordinate.
 #[cube]
 fn source(line: &Line, o: u32, #[comptime] mode: PaddingMode) -> u32 {
-    if comptime!(matches!(mode, PaddingMode::Circular | PaddingMode::Symmetric)) {
+    if comptime!(mode == PaddingMode::Circular) {
         let (_, place) = line.period.div_mod(o);
         let place = place + line.shift;
-        let place = select(place >= line.turn, place - min(place, line.turn), place);
-        // All of a circular turn is input, half of a symmetric one.
-        select(place < line.input, place, line.turn - 1 - place)
-    } else if comptime!(mode == PaddingMode::Reflect) {
-        // Both sides of the first coordinate are the same.
+        select(place >= line.turn, place - min(place, line.turn), place)
+    } else if comptime!(mirrors(mode)) {
+        // Both sides of the first coordinate, or of the edge before it, are the same.
         let distance = max(o, line.before) - min(o, line.before);
+        let distance = if comptime!(mode == PaddingMode::Symmetric) {
+            select(o < line.before, max(distance, 1u32) - 1, distance)
+        } else {
+            distance
+        };
         let (_, place) = line.period.div_mod(distance);
-        select(place < line.input, place, line.turn - place)
+        let last = comptime!(u32::from(mode == PaddingMode::Symmetric));
+        select(place < line.input, place, line.turn - last - place)
     } else {
         min(max(o, line.before) - line.before, line.input - 1)
     }
@@ -294,8 +303,7 @@ fn gathered<S: Float, A: Float, N: Size>(
     let (rest, w) = plane.width.written.div_mod(rest);
     let (rest, h) = plane.height.written.div_mod(rest);
     let (sample, d) = plane.depth.written.div_mod(rest);
-    let mirrors = comptime!(matches!(form.mode, PaddingMode::Reflect | PaddingMode::Symmetric));
-    let sides = comptime!(if mirrors { 2u32 } else { 1u32 });
+    let sides = comptime!(if mirrors(form.mode) { 2u32 } else { 1u32 });
     let mut sum = Vector::<A, N>::new(A::from_int(0));
     for side_d in 0..sides {
         let depth = copies(&plane.depth, d, side_d, form.mode);
@@ -339,22 +347,21 @@ fn copies(line: &Line, x: u32, side: u32, #[comptime] mode: PaddingMode) -> Copi
     if comptime!(mode == PaddingMode::Circular) {
         let (_, first) = line.period.div_mod(here);
         Copies { first, end: line.output }
-    } else if comptime!(mode == PaddingMode::Reflect) {
+    } else if comptime!(mirrors(mode)) {
         let (_, first) = line.period.div_mod(here);
-        let (_, below) = line.period.div_mod(max(line.before, x) - x);
-        let above = line.turn - (x - min(line.before, x));
-        let image = select(line.before >= x, below, above);
-        // The ends have one side.
-        let none = side == 1 && (x == 0 || x + 1 == line.input);
-        Copies { first: select(side == 0, first, image), end: select(none, 0u32, line.output) }
-    } else if comptime!(mode == PaddingMode::Symmetric) {
-        let (_, first) = line.period.div_mod(here);
-        // The image of `x` is that of the coordinate after it about the first one.
-        let next = x + 1;
-        let (_, below) = line.period.div_mod(max(line.before, next) - next);
-        let above = line.turn - (next - min(line.before, next));
-        let image = select(line.before >= next, below, above);
-        Copies { first: select(side == 0, first, image), end: line.output }
+        // The image of `x` about the edge is that of the coordinate after it about the first one.
+        let at = x + comptime!(u32::from(mode == PaddingMode::Symmetric));
+        let (_, below) = line.period.div_mod(max(line.before, at) - at);
+        let above = line.turn - (at - min(line.before, at));
+        let image = select(line.before >= at, below, above);
+        let first = select(side == 0, first, image);
+        if comptime!(mode == PaddingMode::Reflect) {
+            // The ends have one side.
+            let none = side == 1 && (x == 0 || x + 1 == line.input);
+            Copies { first, end: select(none, 0u32, line.output) }
+        } else {
+            Copies { first, end: line.output }
+        }
     } else if comptime!(mode == PaddingMode::Replicate) {
         let first = select(x == 0, 0u32, here);
         Copies { first, end: select(x + 1 == line.input, line.output, here + 1) }
