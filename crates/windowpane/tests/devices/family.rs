@@ -370,13 +370,27 @@ fn check_adjoint(device: &Device, case: &PoolCase) -> Check {
     let (x, (g, output_dims)) = (case.elements::<f32>(), output_gradient::<f32>(&case));
     // Divided by a power of two, small integers have exact sums.
     let pool = AvgPool::with_window(case.window).layout(case.layout).divisor(Divisor::Fixed(4));
-    let y = ok(Tensor::from_slice(device, &x, case.dims()).and_then(|x| pool.forward(&x)))?;
-    let dy = ok(Tensor::from_slice(device, &g, &output_dims))?;
-    let dx = ok(ok(pool.backward(&dy, &case.dims()))?.to_vec::<f32>())?;
+    let both = |device: &Device| -> windowpane::Result<[Vec<f32>; 2]> {
+        let y = Tensor::from_slice(device, &x, case.dims()).and_then(|x| pool.forward(&x))?;
+        let dy = Tensor::from_slice(device, &g, &output_dims)?;
+        let dx = pool.backward(&dy, &case.dims())?.to_vec::<f32>()?;
+        Ok([y.to_vec::<f32>()?, dx])
+    };
     let dot = |a: &[f32], b: &[f32]| -> f64 {
         a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
     };
-    prop_assert_eq!(dot(&ok(y.to_vec::<f32>())?, &g), dot(&x, &dx));
+    let [y, dx] = ok(both(device))?;
+    let products = [dot(&y, &g), dot(&x, &dx)];
+    if products[0] != products[1] {
+        // Which of the two is wrong, and whether it is wrong every time.
+        let (right, again) = (ok(both(&Device::host()))?, ok(both(device))?);
+        let differs = |found: [Vec<f32>; 2]| {
+            let first = |i: usize| found[i].iter().zip(&right[i]).position(|(a, b)| a != b);
+            format!("y differs from the host's at {:?}, dx at {:?}", first(0), first(1))
+        };
+        let (once, twice) = (differs([y, dx]), differs(again));
+        prop_assert!(false, "{:?}: {}; computed again, {}", products, once, twice);
+    }
     Ok(())
 }
 
