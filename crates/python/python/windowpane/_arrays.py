@@ -73,8 +73,10 @@ def space_of(x: SupportsDLPack, rank: int, name: str = "input") -> list[int]:
 
 def numbers(value: Numbers, rank: int, name: str, least: int = 0) -> list[int]:
     """A number for each axis."""
-    # The test of a protocol is slow, and most numbers are integers.
-    if type(value) is int or isinstance(value, SupportsIndex):
+    # The test of a protocol takes 20 µs, so the usual types come first.
+    if isinstance(value, (tuple, list)):
+        given = [operator.index(number) for number in value]
+    elif isinstance(value, (int, SupportsIndex)):
         given = [operator.index(value)]
     else:
         given = [operator.index(number) for number in value]
