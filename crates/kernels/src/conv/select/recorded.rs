@@ -125,12 +125,12 @@ fn regrets(tiles: &str, algorithm: Algorithm, device: &Capabilities) -> Vec<f64>
 /// 160 and 224 columns.
 #[test]
 fn tiles_are_nearly_always_the_fastest() {
-    for (tiles, algorithm, profile) in [
-        (WGMMA_TILES, Algorithm::Wgmma, profiles::H200),
-        (SIMT_TILES, Algorithm::Simt, profiles::H100),
+    for (tiles, algorithm, profile, most) in [
+        (WGMMA_TILES, Algorithm::Wgmma, profiles::H200, 1.015),
+        (SIMT_TILES, Algorithm::Simt, profiles::H100, 1.05),
     ] {
         let regrets = regrets(tiles, algorithm, &profile.capabilities);
         let mean = mean(regrets.iter().copied());
-        assert!(mean <= 1.05, "{algorithm}: {mean}: {regrets:.2?}");
+        assert!(mean <= most, "{algorithm}: {mean}: {regrets:.2?}");
     }
 }
