@@ -258,6 +258,11 @@ fn mirrors(mode: PaddingMode) -> bool {
     matches!(mode, PaddingMode::Reflect | PaddingMode::Symmetric)
 }
 
+/// The number of coordinates at the edge that the mirror image repeats.
+fn repeated(mode: PaddingMode) -> u32 {
+    u32::from(mode == PaddingMode::Symmetric)
+}
+
 /// The coordinate of the input that position `o` has the value of; if that is 0, the nearest coordinate.
 #[cube]
 fn source(line: &Line, o: u32, #[comptime] mode: PaddingMode) -> u32 {
@@ -267,15 +272,10 @@ fn source(line: &Line, o: u32, #[comptime] mode: PaddingMode) -> u32 {
         select(place >= line.turn, place - min(place, line.turn), place)
     } else if comptime!(mirrors(mode)) {
         // Both sides of the first coordinate, or of the edge before it, are the same.
-        let distance = max(o, line.before) - min(o, line.before);
-        let distance = if comptime!(mode == PaddingMode::Symmetric) {
-            select(o < line.before, max(distance, 1u32) - 1, distance)
-        } else {
-            distance
-        };
-        let (_, place) = line.period.div_mod(distance);
-        let last = comptime!(u32::from(mode == PaddingMode::Symmetric));
-        select(place < line.input, place, line.turn - last - place)
+        let edge = comptime!(repeated(mode));
+        let (ahead, behind) = (line.before - min(o + edge, line.before), o - min(o, line.before));
+        let (_, place) = line.period.div_mod(select(o < line.before, ahead, behind));
+        select(place < line.input, place, line.turn - edge - place)
     } else {
         min(max(o, line.before) - line.before, line.input - 1)
     }
@@ -350,7 +350,7 @@ fn copies(line: &Line, x: u32, side: u32, #[comptime] mode: PaddingMode) -> Copi
     } else if comptime!(mirrors(mode)) {
         let (_, first) = line.period.div_mod(here);
         // The image of `x` about the edge is that of the coordinate after it about the first one.
-        let at = x + comptime!(u32::from(mode == PaddingMode::Symmetric));
+        let at = x + comptime!(repeated(mode));
         let (_, below) = line.period.div_mod(max(line.before, at) - at);
         let above = line.turn - (at - min(line.before, at));
         let image = select(line.before >= at, below, above);

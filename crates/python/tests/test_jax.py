@@ -14,7 +14,7 @@ import windowpane.functional as F
 import windowpane.jax
 from jax.test_util import check_grads
 
-# Also on a machine with a GPU: the tests name the devices that compute, and arrays of a GPU stay there.
+# On a machine with a GPU JAX would put arrays there, and only that GPU computes with them; the tests name other devices.
 jax.config.update("jax_platforms", "cpu")
 
 

@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn right_paddings_are_right() {
         let (host, free) = (Device::host(), Forced::default());
-        for mode in ["zeros", "reflect", "symmetric", "replicate", "circular"] {
+        for mode in PaddingMode::ALL.map(PaddingMode::name) {
             for (pass, dtype, layout) in [
                 ("fwd", "u8", "nhwc"),
                 ("fwd", "f32", "nchw"),

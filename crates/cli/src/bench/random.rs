@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use windowpane::{DType, Device};
+use windowpane::{DType, Device, PaddingMode};
 
 use super::case::Case;
 use super::row::respelled;
@@ -464,7 +464,7 @@ fn extra(sort: &Sort, last: bool, dice: &mut Dice) -> Vec<(&'static str, Value)>
     if sort.indices || sort.kind == "maxunpool" || is_extremum && sort.pass == "bwd" {
         extra.push(("index_base", json!(dice.of(&["plane", "plane", "tensor", "memory"]))));
     }
-    let modes = ["reflect", "symmetric", "replicate", "circular"];
+    let modes = PaddingMode::ALL.map(PaddingMode::name);
     match sort.kind {
         "conv" | "convtranspose" => {
             let own = if last { "fhwc" } else { "fchw" };
@@ -482,7 +482,7 @@ fn extra(sort: &Sort, last: bool, dice: &mut Dice) -> Vec<(&'static str, Value)>
                     extra.push(("residual", json!(dice.chance(40))));
                 }
             }
-            if sort.kind == "conv" && sort.pass != "bias" && dice.chance(15) {
+            if sort.kind == "conv" && sort.pass != "bias" && dice.chance(20) {
                 extra.push(("padding_mode", json!(dice.of(&modes))));
             }
         }
@@ -496,10 +496,7 @@ fn extra(sort: &Sort, last: bool, dice: &mut Dice) -> Vec<(&'static str, Value)>
         }
         "lppool" => extra.push(("exponent", json!(dice.of(&[1.0, 2.0, 2.0, 3.0, 1.5])))),
         "maxpool" | "minpool" => extra.push(("indices", json!(sort.indices))),
-        "pad" => {
-            let mode = if dice.chance(25) { "zeros" } else { dice.of(&modes) };
-            extra.push(("padding_mode", json!(mode)));
-        }
+        "pad" => extra.push(("padding_mode", json!(dice.of(&modes)))),
         _ => {}
     }
     extra

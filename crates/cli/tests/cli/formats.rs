@@ -98,6 +98,7 @@ fn paddings_and_transposes_are_on_the_command_line() {
     for (mode, expected) in [
         ("zeros", [210.0f32, 421.0, 42.0]),
         ("reflect", [212.0, 421.0, 242.0]),
+        ("symmetric", [211.0, 421.0, 442.0]),
         ("replicate", [211.0, 421.0, 442.0]),
         ("circular", [214.0, 421.0, 142.0]),
     ] {

@@ -13,8 +13,8 @@ use crate::device::Capabilities;
 /// The multiply-adds of 16-bit factors that a multiprocessor's matrix units complete per cycle.
 const PRODUCTS: f64 = 2048.0;
 
-/// The time of a step's products relative to that of the matrix units at their peak, and the additional cycles of a step.
-const BELOW_PEAK: f64 = 1.11;
+/// The time of a step's products relative to that at the peak of the matrix units, and the additional cycles of a step.
+const PRODUCTS_SLOWDOWN: f64 = 1.11;
 const CYCLES_PER_STEP: f64 = 11.0;
 
 /// The bytes per cycle that a multiprocessor moves in shared memory.
@@ -237,7 +237,7 @@ fn tiles_cycles(
         let loading = loading(product, walk, tile, taps, rate);
         let moved = product.rows_bytes(walk, tile) / taps + product.columns_bytes(tile);
         let moved = (product.parts * moved) as f64;
-        let step = (BELOW_PEAK * part * times * step_cycles(tile))
+        let step = (PRODUCTS_SLOWDOWN * part * times * step_cycles(tile))
             .max((read + moved) / SHARED_BYTES_PER_CYCLE)
             .max(loading);
         let steps = product.steps_per_part(walk, nth, splits);
