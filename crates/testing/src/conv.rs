@@ -116,6 +116,19 @@ impl ConvCase {
         )
     }
 
+    /// Filters of several taps, which are contiguous, and several channels: those of [`any`](Self::any) and
+    /// [`aligned`](Self::aligned).
+    pub fn contiguous_taps() -> impl Strategy<Value = Self> {
+        prop_oneof![Self::any(), Self::aligned()].prop_filter_map(
+            "a filter has one tap or one channel",
+            |case| {
+                let case = Self { filter_layout: FilterLayout::Fchw, ..case };
+                let filter = case.convolution().ok()?.filter();
+                (filter.taps() > 1 && filter.channels() > 1).then_some(case)
+            },
+        )
+    }
+
     /// Windows of one tap that skip pixels: those of [`any`](Self::any), with other windows.
     pub fn skipping() -> impl Strategy<Value = Self> {
         (Self::any(), proptest::collection::vec(1..=4usize, 3)).prop_filter_map(

@@ -4,13 +4,14 @@
 //! * In another layout: a kernel that only reads channels-last tensors can then also compute channels-first ones. Where the
 //!   sums are long, reading and writing the tensors once more takes little time compared with the time that the kernel
 //!   saves.
+//! * With the channels of filters last: where the taps of a filter are contiguous, its channels are loaded one by one.
 //! * Sampled: windows of one tap skip pixels if they have a stride. Without the skipped pixels, the planes of
 //!   channels-first samples are matrices, and other tensors are smaller where they are transposed.
 
 use core::fmt;
 
 use cubecl::server::Handle;
-use windowpane_geometry::{Convolution, DType, Filter, FilterLayout, Layout, Shape};
+use windowpane_geometry::{Convolution, DType, FilterLayout, Layout, Shape};
 
 use super::problem::Pass;
 use crate::cube::convert::accumulator;
@@ -25,34 +26,43 @@ pub struct Arrangement {
     pub layout: Layout,
     /// Whether the pixels that windows of one tap skip are removed first, or inserted as zeros at the end.
     pub sampled: bool,
+    /// Whether filters that are read, and whose taps are contiguous, are transposed, so that their channels are.
+    pub filters_last: bool,
 }
 
-/// Prints `channels-first` or `channels-first,sampled`.
+/// Prints `channels-last`, or with more words `channels-first,sampled` and `channels-last,filters-last`.
 impl fmt::Display for Arrangement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.layout, if self.sampled { ",sampled" } else { "" })
+        let sampled = if self.sampled { ",sampled" } else { "" };
+        let filters_last = if self.filters_last { ",filters-last" } else { "" };
+        write!(f, "{}{sampled}{filters_last}", self.layout)
     }
 }
 
 impl Arrangement {
     /// The arrangement that the tensors have.
     pub(super) fn own(conv: &Convolution) -> Self {
-        Self { layout: conv.layout(), sampled: false }
+        Self { layout: conv.layout(), sampled: false, filters_last: false }
     }
 
     /// The forms that a kernel may compute a problem in: that of the tensors first, then channels last.
     pub(super) fn all(conv: &Convolution) -> impl Iterator<Item = Self> + use<> {
-        let own = conv.layout();
-        let turned = (own != Layout::ChannelsLast).then_some(Layout::ChannelsLast);
-        let sampled = conv.sampled().map(|_| true);
-        let layouts = [own].into_iter().chain(turned);
-        layouts.flat_map(move |layout| {
-            let sampled = [false].into_iter().chain(sampled);
-            sampled.map(move |sampled| Self { layout, sampled })
+        let own = Self::own(conv);
+        let turned = Self { layout: Layout::ChannelsLast, ..own };
+        // Only windows of one tap skip pixels, and their filters are the same in both layouts.
+        let changed = match (conv.sampled(), has_contiguous_taps(conv)) {
+            (Some(_), _) => Some(Self { sampled: true, ..own }),
+            (None, true) => Some(Self { filters_last: true, ..own }),
+            (None, false) => None,
+        };
+        let layouts = [own].into_iter().chain((own != turned).then_some(turned));
+        layouts.flat_map(move |Self { layout, .. }| {
+            [own].into_iter().chain(changed).map(move |form| Self { layout, ..form })
         })
     }
 
-    /// The problem in this arrangement; none if it does not skip pixels that this arrangement removes.
+    /// The problem in this arrangement; none if it does not skip pixels that this arrangement removes, or has no filters to
+    /// read that this arrangement transposes.
     ///
     /// A weight gradient whose taps are contiguous gets contiguous channels instead, because it is computed from
     /// channels-last pixels. Filters that are read keep their layout.
@@ -60,8 +70,13 @@ impl Arrangement {
     /// Pixels of windows that lie side by side are merged, so that rows of several taps are one tap of more channels: fewer
     /// loads, and fuller ones. Pixels of few channels stay, because kernels read whole lines of these.
     pub(super) fn of(self, conv: &Convolution, pass: Pass) -> Option<Convolution> {
+        let reads_filters = matches!(pass, Pass::Forward | Pass::Data);
+        if self.filters_last && !(reads_filters && has_contiguous_taps(conv)) {
+            return None;
+        }
         let conv = if self.sampled { conv.sampled()? } else { *conv };
         let filter_layout = match (pass, self.layout, conv.filter_layout()) {
+            _ if self.filters_last => FilterLayout::Fhwc,
             _ if self.layout == conv.layout() => conv.filter_layout(),
             (Pass::Weight, Layout::ChannelsLast, FilterLayout::Fchw) => FilterLayout::Fhwc,
             (_, _, own) => own,
@@ -105,16 +120,12 @@ impl Rearrangement {
         let sampling = arrangement.sampled.then(|| conv.sampled()).flatten();
         let read = sampling.as_ref().unwrap_or(conv);
         let sampled = sampling.map(|_| Sampling::new(conv));
-        let turned = arrangement.of(conv, pass).filter(|_| arrangement.layout != conv.layout());
-        let transposed = |shape: Shape| turned.and_then(|_| of_shape(&shape, conv.layout()));
-        let (from, filter) = (conv.filter_layout(), conv.filter());
-        Self {
-            sampled,
-            input: transposed(read.input()),
-            output: transposed(read.output()),
-            filters: turned.and_then(|turned| of_filters(&filter, from, turned.filter_layout())),
-            pass,
-        }
+        let arranged = arrangement.of(conv, pass);
+        let turned = arranged.is_some() && arrangement.layout != conv.layout();
+        let transposed = |shape: Shape| of_shape(&shape, conv.layout()).filter(|_| turned);
+        let filters = arranged.and_then(|arranged| of_filters(conv, arranged.filter_layout()));
+        let (input, output) = (transposed(read.input()), transposed(read.output()));
+        Self { sampled, input, output, filters, pass }
     }
 
     /// The transposes of the two operands of a pass, and of its result.
@@ -283,19 +294,27 @@ fn of_shape(shape: &Shape, layout: Layout) -> Option<Matrices> {
 }
 
 /// A filter is a matrix of channels by taps.
-fn of_filters(filter: &Filter, from: FilterLayout, to: FilterLayout) -> Option<Matrices> {
+fn of_filters(conv: &Convolution, to: FilterLayout) -> Option<Matrices> {
+    let filter = conv.filter();
     let (channels, taps) = (filter.channels(), filter.taps());
-    (from != to && channels > 1 && taps > 1).then_some([filter.count(), channels, taps])
+    let differs = conv.filter_layout() != to && channels > 1 && taps > 1;
+    differs.then_some([filter.count(), channels, taps])
+}
+
+/// Whether the taps of a filter follow one another in memory, and not its channels.
+fn has_contiguous_taps(conv: &Convolution) -> bool {
+    conv.filter_layout() == FilterLayout::Fchw && of_filters(conv, FilterLayout::Fhwc).is_some()
 }
 
 #[cfg(test)]
 mod tests {
-    use windowpane_geometry::{Extents, Window};
+    use windowpane_geometry::{Extents, Filter, Window};
 
     use super::*;
 
-    const FIRST: Arrangement = Arrangement { layout: Layout::ChannelsFirst, sampled: false };
-    const LAST: Arrangement = Arrangement { layout: Layout::ChannelsLast, sampled: false };
+    const FIRST: Arrangement =
+        Arrangement { layout: Layout::ChannelsFirst, sampled: false, filters_last: false };
+    const LAST: Arrangement = Arrangement { layout: Layout::ChannelsLast, ..FIRST };
 
     fn conv(kernel: usize, stride: usize, own: Layout, filter_layout: FilterLayout) -> Convolution {
         let shape = Shape::new(2, 6, Extents::from([9, 8])).unwrap();
@@ -332,6 +351,29 @@ mod tests {
         assert_eq!(bytes(&points, LAST, Pass::Weight), 2 * (x + 2 * 10 * 72));
         let inner = conv(3, 1, Layout::ChannelsFirst, FilterLayout::Hwcf);
         assert_eq!(bytes(&inner, LAST, Pass::Weight), 2 * (x + y));
+    }
+
+    #[test]
+    fn filters_are_transposed_where_they_are_read_and_their_taps_are_contiguous() {
+        let filters_last = |own: Arrangement| Arrangement { filters_last: true, ..own };
+        let [x, y, w] = [2 * 6 * 72, 2 * 10 * 42, 10 * 3 * 9];
+        let first = conv(3, 1, Layout::ChannelsFirst, FilterLayout::Fchw);
+        for pass in [Pass::Forward, Pass::Data] {
+            assert_eq!(bytes(&first, filters_last(FIRST), pass), 2 * w, "{pass}");
+            assert_eq!(bytes(&first, filters_last(LAST), pass), 2 * (x + y + w), "{pass}");
+            let read = filters_last(FIRST).of(&first, pass).expect("there are filters");
+            assert_eq!(read, first.with_layouts(Layout::ChannelsFirst, FilterLayout::Fhwc));
+        }
+        for pass in [Pass::Weight, Pass::Bias] {
+            assert_eq!(filters_last(FIRST).of(&first, pass), None);
+        }
+        let all = |conv| Arrangement::all(&conv).collect::<Vec<_>>();
+        assert_eq!(all(first), [FIRST, filters_last(FIRST), LAST, filters_last(LAST)]);
+        let last = conv(3, 1, Layout::ChannelsLast, FilterLayout::Fchw);
+        assert_eq!(all(last), [LAST, filters_last(LAST)]);
+        // Filters of one tap are the same in both layouts.
+        let points = conv(1, 1, Layout::ChannelsFirst, FilterLayout::Fchw);
+        assert_eq!(filters_last(FIRST).of(&points, Pass::Forward), None);
     }
 
     #[test]

@@ -36,8 +36,8 @@
 //! * [`cpu::weight`]: the same for the weight gradient.
 //!
 //! The kernel with the lowest estimated time is chosen. A kernel may also compute channels-first tensors in channels last,
-//! or without the pixels that windows of one tap skip: they are then rearranged before and after it, in the same call, and
-//! the estimate includes that ([`Arrangement`]).
+//! filters whose taps are contiguous with contiguous channels, or without the pixels that windows of one tap skip: they
+//! are then rearranged before and after it, in the same call, and the estimate includes that ([`Arrangement`]).
 //!
 //! A quantized convolution multiplies `i8` and sums in `i32`, by [`direct`], [`implicit_gemm::simt`] or
 //! [`implicit_gemm::mma`]; its epilogue multiplies each sum by the scale of its filter. Where kernels lack `i8`, they

@@ -4,7 +4,7 @@
 //! neighbour until there is none.
 
 use windowpane_geometry::{DType, Pass, Shape, TileOverrides};
-use windowpane_kernels::conv::Plan;
+use windowpane_kernels::conv::{Arrangement, Plan};
 
 use super::plan::{Choice, ConvPlan};
 use super::tuned::{self, Found};
@@ -52,9 +52,9 @@ pub(super) fn tune(plan: &ConvPlan, most: usize) -> Result<ConvPlan> {
     let tuned = ConvPlan { choice: Choice::Kernel(kernel), ..plan.clone() };
     if plan.is_free() {
         let Plan { arrangement, splits, .. } = kernel;
-        let (layout, sampled) = (Some(arrangement.layout), arrangement.sampled);
-        let (algorithm, tile) = (tuned.algorithm(), kernel.tile());
-        let found = Found { algorithm, layout, sampled, tile, splits };
+        let Arrangement { layout, sampled, filters_last } = arrangement;
+        let (algorithm, tile, layout) = (tuned.algorithm(), kernel.tile(), Some(layout));
+        let found = Found { algorithm, layout, sampled, filters_last, tile, splits };
         tuned::remember(&plan.device, plan.key(), found);
     }
     Ok(tuned)

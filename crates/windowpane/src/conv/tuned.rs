@@ -43,6 +43,8 @@ pub(super) struct Found {
     pub(super) layout: Option<Layout>,
     /// Whether pixels that windows skip are removed first.
     pub(super) sampled: bool,
+    /// Whether filters are transposed first, so that their channels are contiguous.
+    pub(super) filters_last: bool,
     pub(super) tile: Option<Tile>,
     /// The number of parts of each sum (split-K).
     pub(super) splits: usize,
@@ -110,8 +112,9 @@ fn name_of(device: &Device) -> String {
     format!("{} {}", device.backend(), device.name())
 }
 
-/// What follows the layout where pixels are removed first.
-const SAMPLED: &str = ",sampled";
+/// What follows the layout where pixels are removed first, and where filters are transposed.
+const SAMPLED: &str = "sampled";
+const FILTERS_LAST: &str = "filters-last";
 
 /// The first line of the text.
 const TITLE: &str = "# windowpane: tuned convolutions, version 1";
@@ -121,13 +124,19 @@ impl fmt::Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{TITLE}")?;
         let mut last = None;
-        for ((device, problem), Found { algorithm, layout, sampled, tile, splits }) in &self.found {
+        for ((device, problem), found) in &self.found {
+            let Found { algorithm, layout, sampled, filters_last, tile, splits } = found;
             if last.replace(device) != Some(device) {
                 writeln!(f, "[{device}]")?;
             }
             write!(f, "{problem} = {algorithm} splits={splits}")?;
             if let Some(layout) = layout {
-                write!(f, " layout={layout}{}", if *sampled { SAMPLED } else { "" })?;
+                write!(f, " layout={layout}")?;
+                for (is_so, word) in [(*sampled, SAMPLED), (*filters_last, FILTERS_LAST)] {
+                    if is_so {
+                        write!(f, ",{word}")?;
+                    }
+                }
             }
             match tile {
                 Some(tile) => writeln!(f, " {tile}")?,
@@ -181,20 +190,28 @@ fn entry(device: Option<&String>, text: &str) -> Result<((String, String), Found
     let splits = splits.ok_or("it has no `splits=NUMBER`")?;
     let mut words = words.peekable();
     let form = words.next_if(|word| word.starts_with("layout="));
-    let layout = form.map(|word| word.strip_suffix(SAMPLED).unwrap_or(word));
-    let sampled = form != layout;
-    let layout = layout.map(|word| match word {
-        "layout=channels-last" => Ok(Layout::ChannelsLast),
-        "layout=channels-first" => Ok(Layout::ChannelsFirst),
-        _ => Err("its layout is neither channels-last nor channels-first".to_owned()),
+    let mut form = form.into_iter().flat_map(|word| word["layout=".len()..].split(','));
+    let layout = form.next().map(|word| match word {
+        "channels-last" => Ok(Layout::ChannelsLast),
+        "channels-first" => Ok(Layout::ChannelsFirst),
+        _ => Err("its layout is neither channels-last nor channels-first"),
     });
     let layout = layout.transpose()?;
+    let (mut sampled, mut filters_last) = (false, false);
+    for word in form {
+        match word {
+            SAMPLED => sampled = true,
+            FILTERS_LAST => filters_last = true,
+            _ => return Err(format!("`{word}` cannot follow a layout")),
+        }
+    }
     let tile = words.next().map(|word| {
         let overrides: TileOverrides = word.parse().map_err(|error| format!("{error}"))?;
         whole(&overrides).ok_or("its tile lacks numbers".to_owned())
     });
     let tile = tile.transpose()?;
-    Ok(((device.clone(), problem.into()), Found { algorithm, layout, sampled, tile, splits }))
+    let found = Found { algorithm, layout, sampled, filters_last, tile, splits };
+    Ok(((device.clone(), problem.into()), found))
 }
 
 /// The tile, if all its numbers are given.
@@ -234,6 +251,7 @@ mod tests {
                         algorithm: ConvAlgorithm::Simt,
                         layout: Some(Layout::ChannelsLast),
                         sampled: false,
+                        filters_last: false,
                         tile: Some(tile),
                         splits: 1,
                     },
@@ -244,6 +262,7 @@ mod tests {
                         algorithm: ConvAlgorithm::Direct,
                         layout: None,
                         sampled: false,
+                        filters_last: false,
                         tile: None,
                         splits: 8,
                     },
@@ -254,6 +273,7 @@ mod tests {
                         algorithm: ConvAlgorithm::Direct,
                         layout: Some(Layout::ChannelsFirst),
                         sampled: true,
+                        filters_last: true,
                         tile: None,
                         splits: 1,
                     },

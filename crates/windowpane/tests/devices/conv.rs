@@ -25,9 +25,16 @@ pub(crate) struct Forced {
     pub(crate) turned: bool,
     /// Whether it computes without the pixels that windows skip.
     pub(crate) sampled: bool,
+    /// Whether it computes with filters whose channels are contiguous, where their taps are.
+    pub(crate) filters_last: bool,
 }
 
 impl Forced {
+    /// Whether the kernel is forced to compute in another arrangement than the tensors have.
+    fn rearranges(&self) -> bool {
+        self.turned || self.sampled || self.filters_last
+    }
+
     fn tf32() -> Self {
         Self { precision: Precision::Tf32, ..Self::default() }
     }
@@ -45,7 +52,7 @@ impl Forced {
         match plan {
             #[cfg(feature = "kernels")]
             Ok(mut plan) => {
-                if (self.turned || self.sampled) && !rearrange(&mut plan, *self) {
+                if self.rearranges() && !rearrange(&mut plan, *self) {
                     return Ok(None);
                 }
                 if let (Some(kernel), Some(splits)) = (plan.kernel_mut(), self.splits) {
@@ -55,9 +62,7 @@ impl Forced {
             }
             // The host does not split sums.
             #[cfg(not(feature = "kernels"))]
-            Ok(plan) => {
-                Ok((self.splits.is_none() && !self.turned && !self.sampled).then_some(plan))
-            }
+            Ok(plan) => Ok((self.splits.is_none() && !self.rearranges()).then_some(plan)),
             Err(Error::NoKernel { .. } | Error::NoTile { .. }) => Ok(None),
             #[cfg(feature = "kernels")]
             Err(Error::Plan { .. }) if self.tiling != TileOverrides::default() => Ok(None),
@@ -102,10 +107,11 @@ fn rearrange(plan: &mut ConvPlan, forced: Forced) -> bool {
         (true, Layout::ChannelsLast) => Layout::ChannelsFirst,
         (false, own) => own,
     };
+    let Forced { sampled, filters_last, .. } = forced;
     let request = Request { pass, dtype: plan.dtype(), precision: forced.precision };
     let options = PlanOptions {
         algorithm: forced.algorithm.and_then(ConvAlgorithm::kernel),
-        arrangement: Some(Arrangement { layout, sampled: forced.sampled }),
+        arrangement: Some(Arrangement { layout, sampled, filters_last }),
         ..PlanOptions::default()
     };
     let rearranged = Plan::new(&problem, request, options, &capabilities);
@@ -126,6 +132,15 @@ fn turned(device: &Device) -> Vec<Forced> {
     let turned = |forced| Forced { turned: true, ..forced };
     let forced = if device.backend() == Backend::Host { Vec::new() } else { algorithms(device) };
     forced.into_iter().map(turned).collect()
+}
+
+/// The same with filters whose channels are contiguous, in either layout of the tensors.
+fn with_filters_last(device: &Device) -> Vec<Forced> {
+    let forced = if device.backend() == Backend::Host { Vec::new() } else { algorithms(device) };
+    let forms = forced.into_iter().flat_map(|forced| {
+        [false, true].map(|turned| Forced { turned, filters_last: true, ..forced })
+    });
+    forms.collect()
 }
 
 /// The plan's own choice for every form without the pixels that windows skip; the host skips them as it is.
@@ -202,6 +217,12 @@ on_every_device! {
     fn aligned_channels_are_the_reference(device, case in (ConvCase::aligned(), any::<Index>(), 0..3), forced in algorithms(device)) {
         let (case, pick, pass) = case;
         on_one_type!(device, pick, [f32, f16, bf16], check_pass(&case, forced, pass))
+    }
+
+    /// Both passes that read filters, of filters with contiguous taps that are transposed in the same call.
+    fn filters_with_contiguous_taps_are_transposed(device, case in (ConvCase::contiguous_taps(), any::<Index>(), 0..2), forced in with_filters_last(device)) {
+        let (case, pick, pass) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_pass(&case, forced, pass))
     }
 
     /// All passes with windows of one tap that skip pixels, computed without these.

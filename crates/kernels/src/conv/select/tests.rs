@@ -429,7 +429,8 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
         (Layout::ChannelsLast, Algorithm::Wgmma)
     );
     // A layout other than the tensors' own can be requested.
-    let arrangement = Some(Arrangement { layout: Layout::ChannelsLast, sampled: false });
+    let arrangement =
+        Some(Arrangement { layout: Layout::ChannelsLast, ..Arrangement::own(&large) });
     let options = PlanOptions { arrangement, ..PlanOptions::default() };
     let asked = Plan::new(&large, F32, options, &PROCESSOR).unwrap();
     assert_eq!(
