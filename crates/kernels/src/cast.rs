@@ -80,8 +80,7 @@ fn convert(
             BufferArg::from_raw_parts(output.clone(), vectors),
             vectors as u32,
             form,
-            elem(from),
-            elem(to),
+            [elem(from), elem(to)],
         );
     }
 }
@@ -109,8 +108,7 @@ fn converted<S: Float, T: Float, N: Size>(
     output: &mut [Vector<T, N>],
     vectors: u32,
     #[comptime] form: CastForm,
-    #[define(S)] _from: ElemType,
-    #[define(T)] _to: ElemType,
+    #[define(S, T)] _types: [ElemType; 2],
 ) {
     let position = unit_position(form.contiguous);
     if position >= vectors {

@@ -132,19 +132,8 @@ fn launch(
         let from = BufferArg::from_raw_parts(from.clone(), read / lanes);
         let to = BufferArg::from_raw_parts(to.clone(), vectors);
         if gradient {
-            let sums = elem(accumulator(dtype));
-            gathered::launch_unchecked(
-                client,
-                cubes,
-                units,
-                lanes,
-                from,
-                to,
-                plane,
-                form,
-                elem(dtype),
-                sums,
-            );
+            let types = [elem(dtype), elem(accumulator(dtype))];
+            gathered::launch_unchecked(client, cubes, units, lanes, from, to, plane, form, types);
         } else {
             filled::launch_unchecked(
                 client,
@@ -292,8 +281,7 @@ fn gathered<S: Float, A: Float, N: Size>(
     dx: &mut [Vector<S, N>],
     plane: &Plane,
     #[comptime] form: Form,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let vector = unit_position(form.contiguous);
     if vector >= plane.vectors {

@@ -22,7 +22,7 @@ use super::{
 use crate::device::Capabilities;
 use crate::error::{PlanError, Verdict, ensure};
 
-/// Declares the kernels: each has a name and a module, whose `Config` implements [`Kernel`].
+/// Declares the kernels: each has a name and a module, whose `NAME` plans print and whose `Config` implements [`Kernel`].
 macro_rules! kernels {
     ($($(#[$doc:meta])* $name:ident: $module:ident,)*) => {
         /// A pooling kernel.
@@ -46,7 +46,7 @@ macro_rules! kernels {
             /// The name that plans print.
             pub fn name(self) -> &'static str {
                 match self {
-                    $(Self::$name => <$module::Config as Kernel>::NAME,)*
+                    $(Self::$name => $module::NAME,)*
                 }
             }
 

@@ -20,8 +20,7 @@ pub(super) fn whole<S: Float, A: Float, N: Size, M: Size>(
     mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
     args: &TeamArgs,
     #[comptime] form: Form,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let member = member_of(args, form);
     let site = site_of(&args.problem, member.vector, form.window);
@@ -47,8 +46,7 @@ pub(super) fn staged<S: Float, A: Float, N: Size, M: Size>(
     mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
     args: &TeamArgs,
     #[comptime] form: Form,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let lanes = N::value();
     let room = comptime!((form.units * STAGED) as usize * lanes);
@@ -119,8 +117,7 @@ pub(super) fn part<S: Float, A: Float, N: Size, M: Size>(
     mut positions: ComptimeOption<Box<[Vector<i32, M>]>>,
     args: &TeamArgs,
     #[comptime] form: Form,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let member = member_of(args, form);
     let site = site_of(&args.problem, member.vector, form.window);
@@ -146,8 +143,7 @@ pub(super) fn fold_parts<S: Float, A: Float, M: Size>(
     problem: &ProblemArgs,
     parts: u32,
     #[comptime] form: Form,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let vector = unit_position(form.window.contiguous);
     if vector >= problem.vectors {

@@ -36,7 +36,7 @@ use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
 use crate::pool::common::{Buffers, Kernel, Settings, Task, Tensor, optional, widest_divisor};
 use crate::pool::problem::{Problem, check_workspace};
 
-const NAME: &str = "block_reduce";
+pub(super) const NAME: &str = "block_reduce";
 
 /// The instructions of a unit besides its taps; of a tap besides its load and its reduction; and of a step that combines
 /// the results of a team.
@@ -67,8 +67,6 @@ impl fmt::Display for Config {
 }
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     /// Refuses everything except maxima and averages.
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
@@ -336,8 +334,7 @@ fn launch_one(task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
             optional(buffers.indices, written),
             team_args(task, config, cubes),
             Form::new(task),
-            task.elem(),
-            task.accumulator(),
+            task.types(),
         )
     };
 }
@@ -367,8 +364,7 @@ fn launch_parts(task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
             optional(positions, written),
             team_args(task, config, cubes),
             form,
-            task.elem(),
-            task.accumulator(),
+            task.types(),
         )
     };
     let (count, dim) = task.grid(client, task.outputs() / written);
@@ -386,8 +382,7 @@ fn launch_parts(task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
             problem_args(each(task)),
             config.parts as u32,
             form,
-            task.elem(),
-            task.accumulator(),
+            task.types(),
         )
     };
 }

@@ -10,9 +10,6 @@ use crate::pool::problem::Problem;
 /// One way to compute a pooling or its gradient. The implementing type is its configuration: the settings that only
 /// this kernel has.
 pub(crate) trait Kernel: Copy + fmt::Display {
-    /// The name that plans print, and by which users select the kernel.
-    const NAME: &'static str;
-
     /// Refuses problems and devices that the kernel does not support, whatever the settings.
     fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError>;
 
@@ -20,8 +17,11 @@ pub(crate) trait Kernel: Copy + fmt::Display {
     /// selection checks both.
     fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError>;
 
-    /// Refuses settings and a configuration that the kernel cannot run with, for a problem that it applies to.
-    fn check(&self, task: Task<'_>) -> Result<(), PlanError>;
+    /// Refuses settings and a configuration that the kernel cannot run with, for a problem that it applies to. Most
+    /// kernels need lanes that divide a pixel.
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        task.check_lanes()
+    }
 
     /// The estimated time of all launches of a checked plan.
     fn seconds(&self, task: Task<'_>) -> f64;

@@ -117,6 +117,11 @@ impl<'a> Task<'a> {
         }
     }
 
+    /// The types of the elements and of their comparisons and sums, for a launch.
+    pub(crate) fn types(&self) -> [ElemType; 2] {
+        [self.elem(), self.accumulator()]
+    }
+
     /// The type of the elements, for a launch.
     pub(crate) fn elem(&self) -> ElemType {
         elem(self.dtype())

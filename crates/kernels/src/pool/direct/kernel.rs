@@ -18,8 +18,7 @@ pub(super) fn direct<S: Float, A: Float, N: Size>(
     mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &ProblemArgs,
     #[comptime] form: WindowForm,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let vector = unit_position(form.contiguous);
     if vector >= problem.vectors {

@@ -20,7 +20,7 @@ use crate::pool::common::{
 };
 use crate::pool::problem::Problem;
 
-const NAME: &str = "direct";
+pub(super) const NAME: &str = "direct";
 
 /// The instructions of a unit besides its taps; of a tap besides its load and its reduction, twice if its position is
 /// clamped; and those that a loop adds to each tap.
@@ -34,8 +34,6 @@ const IN_FLIGHT: f64 = 4.0;
 no_config!();
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
         only_if(NAME, problem.folds(), "it computes only extrema and averages")
@@ -79,8 +77,7 @@ impl Kernel for Config {
                 optional(buffers.indices, lanes),
                 problem_args(task),
                 WindowForm::new(task),
-                task.elem(),
-                task.accumulator(),
+                task.types(),
             )
         };
         Ok(())

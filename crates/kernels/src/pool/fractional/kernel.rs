@@ -21,8 +21,7 @@ pub(super) fn fractional<S: Float, A: Float, N: Size>(
     mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
     args: &FractionalArgs,
     #[comptime] form: WindowForm,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let at = unit_position(form.contiguous);
     if at >= args.problem.vectors {
@@ -70,8 +69,7 @@ pub(super) fn gradient<S: Float, A: Float, N: Size>(
     dx: &mut [Vector<S, N>],
     args: &FractionalArgs,
     #[comptime] form: WindowForm,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let at = unit_position(form.contiguous);
     if at >= args.problem.vectors {

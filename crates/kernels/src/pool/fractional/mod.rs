@@ -86,8 +86,7 @@ pub(super) fn launch(
             optional(indices, 1),
             args(task, problem, draws),
             WindowForm::new(task),
-            task.elem(),
-            task.accumulator(),
+            task.types(),
         )
     };
 }
@@ -115,8 +114,7 @@ pub(super) fn launch_backward(
             dx.vectors(1),
             args(task, problem, draws),
             WindowForm::new(task),
-            task.elem(),
-            task.accumulator(),
+            task.types(),
         )
     };
 }

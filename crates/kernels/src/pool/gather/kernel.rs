@@ -14,8 +14,7 @@ pub(super) fn backward<S: Float, A: Float, N: Size>(
     dx: &mut [Vector<S, N>],
     args: &GatherArgs,
     #[comptime] form: GatherForm,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let vector = unit_position(form.window.contiguous);
     if vector >= args.problem.vectors {

@@ -20,7 +20,7 @@ use crate::pool::common::cover::{GatherForm, gather_args, unrolled_windows};
 use crate::pool::common::{Buffers, Kernel, Settings, Task, no_config, optional};
 use crate::pool::problem::Problem;
 
-const NAME: &str = "gather";
+pub(super) const NAME: &str = "gather";
 
 /// The instructions of a unit besides its windows; and of a window besides its loads and its additions, twice if it has
 /// a divisor.
@@ -33,8 +33,6 @@ const IN_FLIGHT: f64 = 4.0;
 no_config!();
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, problem.gradient, "it only computes gradients")?;
         only_if(NAME, !problem.is_norm(), "it computes no gradients of norms")
@@ -43,11 +41,6 @@ impl Kernel for Config {
     /// Plans one unit per input vector.
     fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
         Ok((task.settings, Self))
-    }
-
-    /// Refuses lanes that do not divide a pixel.
-    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
-        task.check_lanes()
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {
@@ -78,8 +71,7 @@ impl Kernel for Config {
                 dx.vectors(lanes),
                 gather_args(task),
                 GatherForm::new(task),
-                task.elem(),
-                task.accumulator(),
+                task.types(),
             )
         };
         Ok(())

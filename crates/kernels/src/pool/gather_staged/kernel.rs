@@ -16,8 +16,7 @@ pub(super) fn walk_blocks<S: Float, A: Float, N: Size>(
     dx: &mut [Vector<S, N>],
     args: &StagedArgs,
     #[comptime] form: Form,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let vectors = comptime!((form.planes() * form.plane()) as usize);
     let mut shares = Shared::<[Vector<S, N>]>::new_slice(vectors);

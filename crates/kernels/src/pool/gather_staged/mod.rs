@@ -31,7 +31,7 @@ use crate::pool::common::{
 };
 use crate::pool::problem::{Problem, outermost, pixel_channels};
 
-const NAME: &str = "gather_staged";
+pub(super) const NAME: &str = "gather_staged";
 
 /// The instructions of a unit for each plane of blocks, besides its windows and its sums.
 const OF_PLANE: f64 = 160.0;
@@ -39,8 +39,6 @@ const OF_PLANE: f64 = 160.0;
 no_config!();
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     /// Refuses problems whose winners are not positions in planes of several channels, and blocks with too many inputs or
     /// with too many windows over them.
     fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
@@ -128,8 +126,7 @@ impl Kernel for Config {
                 dx.vectors(lanes),
                 args,
                 form,
-                task.elem(),
-                task.accumulator(),
+                task.types(),
             )
         };
         Ok(())

@@ -19,8 +19,7 @@ pub(super) fn gather_blocks<S: Float, A: Float, M: Size, N: Size>(
     dx: &mut [Vector<S, N>],
     blocks: &Blocks,
     #[comptime] form: Form,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let unit = unit_position(form.window.contiguous);
     if unit >= blocks.units {

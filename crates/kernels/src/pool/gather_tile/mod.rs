@@ -41,7 +41,7 @@ use crate::pool::problem::{Problem, outermost};
 
 use form::Form;
 
-const NAME: &str = "gather_tile";
+pub(super) const NAME: &str = "gather_tile";
 
 /// The instructions of a unit besides its windows and its sums; of a window besides its loads; and of a division.
 const OF_UNIT: f64 = 190.0;
@@ -77,8 +77,6 @@ impl fmt::Display for Config {
 }
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     /// Refuses norms: their gradient is gathered tap by tap.
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, problem.gradient, "it only computes gradients")?;
@@ -147,8 +145,7 @@ impl Kernel for Config {
                 dx.vectors(lanes),
                 blocks_args(task, units, places),
                 form,
-                task.elem(),
-                task.accumulator(),
+                task.types(),
             )
         };
         Ok(())

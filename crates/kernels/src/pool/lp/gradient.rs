@@ -70,8 +70,7 @@ pub(super) fn launch_gradient(
             dx.vectors(lanes),
             args,
             form,
-            task.elem(),
-            elem(sums),
+            [task.elem(), elem(sums)],
         )
     };
 }
@@ -111,8 +110,7 @@ fn slope<S: Float, A: Float, N: Size>(
     dx: &mut [Vector<S, N>],
     args: &SlopeArgs,
     #[comptime] form: SlopeForm,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let vector = unit_position(form.gather.window.contiguous);
     if vector >= args.gather.problem.vectors {

@@ -14,9 +14,7 @@ pub(super) fn norm<S: Float, A: Float, R: Float, N: Size>(
     output: &mut [Vector<R, N>],
     args: &NormArgs,
     #[comptime] form: NormForm,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
-    #[define(R)] _result: ElemType,
+    #[define(S, A, R)] _types: [ElemType; 3],
 ) {
     let vector = unit_position(form.window.contiguous);
     if vector >= args.problem.vectors {

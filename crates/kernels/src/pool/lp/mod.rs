@@ -29,13 +29,11 @@ use crate::pool::problem::{Problem, Reduction, check_workspace};
 
 use gradient::launch_gradient;
 
-const NAME: &str = "lp";
+pub(super) const NAME: &str = "lp";
 
 no_config!();
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         exponent(problem).map(drop)
     }
@@ -129,9 +127,7 @@ fn launch_into(
             output.vectors(lanes),
             args,
             form,
-            task.elem(),
-            elem(sums),
-            elem(result),
+            [task.elem(), elem(sums), elem(result)],
         )
     };
 }

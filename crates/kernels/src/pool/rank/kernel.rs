@@ -16,8 +16,7 @@ pub(super) fn rank<S: Float, A: Float, N: Size>(
     output: &mut [Vector<S, N>],
     args: &RankArgs,
     #[comptime] form: RankForm,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _key: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let vector = unit_position(form.window.contiguous);
     if vector >= args.problem.vectors {

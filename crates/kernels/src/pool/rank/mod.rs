@@ -31,7 +31,7 @@ use crate::pool::problem::{Problem, Reduction};
 
 use keys::Keys;
 
-const NAME: &str = "rank";
+pub(super) const NAME: &str = "rank";
 
 /// The instructions of a tap besides its load and its comparison.
 const OF_TAP: f64 = 8.0;
@@ -45,8 +45,6 @@ const MOST_WORDS: usize = 64;
 no_config!();
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         wanted(problem).map(drop)
     }
@@ -104,8 +102,7 @@ impl Kernel for Config {
                 buffers.output.vectors(lanes),
                 rank_args(task, wanted),
                 RankForm::new(task, wanted),
-                task.elem(),
-                task.accumulator(),
+                task.types(),
             )
         };
         Ok(())

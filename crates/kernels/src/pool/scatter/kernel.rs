@@ -39,8 +39,7 @@ pub(super) fn scatter<S: Float, A: Float>(
     dx: &mut [S],
     args: &Windows,
     #[comptime] contiguous: bool,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let at = unit_position(contiguous);
     if at >= args.place.outputs {

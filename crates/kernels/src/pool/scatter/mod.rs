@@ -22,7 +22,7 @@ use crate::pool::problem::Problem;
 
 use kernel::WindowsLaunch;
 
-const NAME: &str = "scatter";
+pub(super) const NAME: &str = "scatter";
 
 /// The instructions of a unit that writes zeros, and of one for a window.
 const OF_ZEROS: f64 = 10.0;
@@ -31,8 +31,6 @@ const OF_WINDOW: f64 = 100.0;
 no_config!();
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, gradient, .. } = problem;
         let apart = |axis: &Axis| {
@@ -47,10 +45,6 @@ impl Kernel for Config {
     /// Plans one unit per window.
     fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
         Ok((Settings { lanes: 1, unrolled: false, ..task.settings }, Self))
-    }
-
-    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
-        task.check_lanes()
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {
@@ -103,8 +97,7 @@ impl Kernel for Config {
                 dx.vectors(1),
                 WindowsLaunch::new(problem_args(task), place_args(task), height, width),
                 task.settings.contiguous,
-                task.elem(),
-                task.accumulator(),
+                task.types(),
             );
         }
         Ok(())

@@ -22,8 +22,7 @@ pub(super) fn scatter<S: Float, A: Float>(
     dx: &mut [Vector<S, One>],
     args: &ScatterArgs,
     #[comptime] form: Form,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let mut sums = Shared::<[A]>::new_slice(comptime!((form.ring * form.ring_row()) as usize));
     let mut columns = Shared::<[u32]>::new_slice(comptime!((form.ring * form.ring_row()) as usize));

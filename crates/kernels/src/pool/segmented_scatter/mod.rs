@@ -35,7 +35,7 @@ use crate::pool::common::{
 };
 use crate::pool::problem::{Problem, pixel_channels};
 
-const NAME: &str = "segmented_scatter";
+pub(super) const NAME: &str = "segmented_scatter";
 
 /// The instructions of a unit for each row of windows, besides its loads; for each input that it completes, besides its
 /// store; and for each block.
@@ -49,8 +49,6 @@ const BARRIERS: f64 = 2.0;
 no_config!();
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     /// Refuses problems whose segments are not neighbours, and devices whose cubes share nothing.
     fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, gradient, any_winner, .. } = problem;
@@ -135,8 +133,7 @@ impl Kernel for Config {
                 dx.vectors(1),
                 args,
                 form,
-                task.elem(),
-                task.accumulator(),
+                task.types(),
             )
         };
         Ok(())

@@ -20,7 +20,7 @@ use crate::pool::common::window::Fold;
 use crate::pool::common::{Buffers, Kernel, Settings, Task, check_strip};
 use crate::pool::problem::{Problem, Reduction};
 
-const NAME: &str = "stencil";
+pub(super) const NAME: &str = "stencil";
 
 /// The number of taps of a window on either axis.
 const TAPS: u32 = 3;
@@ -43,8 +43,6 @@ impl fmt::Display for Config {
 }
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     /// Refuses problems other than 3×3 averages on planes that keep their extents and have several rows and columns.
     fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, dtype, .. } = problem;

@@ -16,8 +16,7 @@ pub(super) fn stochastic<S: Float, A: Float, N: Size>(
     mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
     args: &StochasticArgs,
     #[comptime] form: StochasticForm,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let vector = unit_position(form.window.contiguous);
     if vector >= args.problem.vectors {

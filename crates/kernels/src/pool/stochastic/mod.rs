@@ -22,13 +22,11 @@ use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
 use crate::pool::common::{Buffers, Kernel, Settings, Task, no_config, optional};
 use crate::pool::problem::{Problem, Reduction};
 
-const NAME: &str = "stochastic";
+pub(super) const NAME: &str = "stochastic";
 
 no_config!();
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         seed(problem).map(drop)
     }
@@ -37,11 +35,6 @@ impl Kernel for Config {
     fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
         let narrowed = task.settings.narrowed(task.device);
         Ok((Settings { unrolled: false, ..narrowed }, Self))
-    }
-
-    /// Refuses lanes that do not divide a pixel.
-    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
-        task.check_lanes()
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {
@@ -74,8 +67,7 @@ impl Kernel for Config {
                 optional(buffers.indices, lanes),
                 args,
                 StochasticForm { window: WindowForm::new(task), draws: seed.is_some() },
-                task.elem(),
-                task.accumulator(),
+                task.types(),
             )
         };
         Ok(())

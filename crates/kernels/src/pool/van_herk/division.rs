@@ -7,7 +7,7 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Pooling};
 
 use crate::cube::axis::{AxisArgs, AxisForm, axis_args};
-use crate::cube::convert::{Widening, elem, widen};
+use crate::cube::convert::{Widening, widen};
 use crate::cube::unit::{plain_grid, unit_position, widest_lanes};
 use crate::device::Target;
 use crate::pool::common::window::{Fold, counted_at};
@@ -46,8 +46,7 @@ pub(super) fn launch(client: &Client, task: Task<'_>, windows: &Pooling, input: 
             Tensor::new(&output, elements).vectors(lanes),
             args,
             form,
-            task.elem(),
-            elem(accumulator),
+            task.types(),
         )
     };
     output
@@ -89,8 +88,7 @@ fn divide<S: Float, A: Float, N: Size>(
     output: &mut [Vector<A, N>],
     args: &DivisionArgs,
     #[comptime] form: DivisionForm,
-    #[define(S)] _read: ElemType,
-    #[define(A)] _written: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let vector = unit_position(form.contiguous);
     if vector >= args.vectors {

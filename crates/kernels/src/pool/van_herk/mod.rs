@@ -42,7 +42,7 @@ use crate::pool::problem::{Problem, check_workspace};
 
 use adjoint::Sums;
 
-const NAME: &str = "van_herk";
+pub(super) const NAME: &str = "van_herk";
 
 /// The passes of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +68,6 @@ impl fmt::Display for Config {
 }
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     /// Refuses problems with an axis that has a window but cannot be walked in blocks.
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         let sums = Sums::of(problem)?;

@@ -13,8 +13,7 @@ pub(super) fn stencil_of_elements<S: Float, A: Float, N: Size>(
     output: &mut [Vector<S, N>],
     args: &ElementsArgs,
     #[comptime] form: Form,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let position = if comptime!(form.line) {
         CUBE_POS_X * CUBE_DIM_X + UNIT_POS_X

@@ -99,8 +99,7 @@ pub(super) fn launch(task: Task<'_>, buffers: Buffers<'_>) {
             buffers.output.vectors(lanes),
             args,
             form,
-            task.elem(),
-            task.accumulator(),
+            task.types(),
         )
     };
 }

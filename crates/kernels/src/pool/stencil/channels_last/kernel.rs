@@ -14,8 +14,7 @@ pub(super) fn stencil_of_rows<S: Float, A: Float, N: Size>(
     output: &mut [Vector<S, N>],
     args: &RowsArgs,
     #[comptime] form: Form,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let unit = ABSOLUTE_POS as u32;
     if unit >= args.units {

@@ -76,8 +76,7 @@ pub(super) fn launch(task: Task<'_>, strip: usize, buffers: Buffers<'_>) {
             buffers.output.vectors(lanes),
             args,
             form,
-            task.elem(),
-            task.accumulator(),
+            task.types(),
         )
     };
 }

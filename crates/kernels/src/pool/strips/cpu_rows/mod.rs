@@ -35,7 +35,7 @@ use crate::pool::strips::form::Form;
 use crate::pool::strips::strip::strips_args;
 use crate::pool::strips::taps::Line;
 
-const NAME: &str = "cpu_rows";
+pub(crate) const NAME: &str = "cpu_rows";
 
 /// The instructions of a step to the next output vector besides its loads and reductions.
 const OF_STEP: f64 = 20.0;
@@ -56,8 +56,6 @@ impl fmt::Display for Config {
 }
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     /// Refuses problems and devices that the kernel does not support, whatever the vectors.
     fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, .. } = problem;
@@ -137,8 +135,7 @@ impl Kernel for Config {
                 ComptimeOptionArgs::None,
                 strips_args(task, places, [units, wide, piece]),
                 form,
-                task.elem(),
-                task.accumulator(),
+                task.types(),
             )
         };
         Ok(())

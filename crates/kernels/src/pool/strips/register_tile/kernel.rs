@@ -18,8 +18,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
     mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
     strips: &Strips,
     #[comptime] form: Form,
-    #[define(S)] _stored: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, A)] _types: [ElemType; 2],
 ) {
     let unit = unit_position(form.window.contiguous);
     if unit >= strips.units {

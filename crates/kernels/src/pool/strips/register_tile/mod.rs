@@ -36,7 +36,7 @@ use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
 use crate::pool::strips::form::{Form, columns_of, reads};
 use crate::pool::strips::strip::strips_args;
 
-const NAME: &str = "register_tile";
+pub(crate) const NAME: &str = "register_tile";
 
 /// The instructions of a unit besides its loads and its taps; and those of a load's position, twice if it is clamped.
 const OF_UNIT: f64 = 89.0;
@@ -63,8 +63,6 @@ impl fmt::Display for Config {
 }
 
 impl Kernel for Config {
-    const NAME: &'static str = NAME;
-
     /// Refuses windows with too many taps, and windows dilated along the strip.
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, .. } = problem;
@@ -182,8 +180,7 @@ impl Kernel for Config {
                 optional(buffers.indices, lanes),
                 strips_args(task, places, [units, wide, 0]),
                 Form::new(task, [self.strip, self.columns], wide),
-                task.elem(),
-                task.accumulator(),
+                task.types(),
             )
         };
         Ok(())

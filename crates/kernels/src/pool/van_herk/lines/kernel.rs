@@ -18,9 +18,7 @@ pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
     mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
     pass: &Pass,
     #[comptime] form: Form,
-    #[define(S)] _read: ElemType,
-    #[define(T)] _written: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, T, A)] _types: [ElemType; 3],
 ) {
     let unit = unit_position(form.window.contiguous);
     if unit >= pass.units {

@@ -132,9 +132,7 @@ pub(super) fn launch(
             optional(indices, write),
             pass_args(task, axis_pass, all, pieces, blocks),
             Form::new(task, axis_pass, units),
-            elem(axis_pass.dtypes[0]),
-            elem(axis_pass.dtypes[1]),
-            task.accumulator(),
+            [elem(axis_pass.dtypes[0]), elem(axis_pass.dtypes[1]), task.accumulator()],
         )
     };
 }

@@ -20,9 +20,7 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
     output: &mut [Vector<T, M>],
     args: &TileArgs,
     #[comptime] form: Form,
-    #[define(S)] _read: ElemType,
-    #[define(T)] _written: ElemType,
-    #[define(A)] _accumulator: ElemType,
+    #[define(S, T, A)] _types: [ElemType; 3],
 ) {
     // Aligned, because it is also viewed as vectors of several elements.
     let mut shared = Shared::<[Vector<A, P>]>::new_aligned_slice(

@@ -137,9 +137,7 @@ pub(super) fn launch(
             Tensor::new(output, task.outputs()).vectors(written),
             args,
             form,
-            elem(form::read(task)),
-            task.elem(),
-            own.accumulator(),
+            [elem(form::read(task)), task.elem(), own.accumulator()],
         )
     };
     Ok(())
