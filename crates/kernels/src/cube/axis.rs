@@ -229,16 +229,6 @@ pub(crate) fn coordinate(axis: &AxisArgs, taps: &Taps, t: i32, #[comptime] form:
     }
 }
 
-/// The taps that a loop visits, as a range: all of them if it is unrolled, otherwise those inside the input.
-#[cube]
-pub(crate) fn visited(taps: &Taps, #[comptime] form: AxisForm) -> (i32, i32) {
-    if comptime!(form.taps.is_some()) {
-        (0i32.runtime(), comptime!(form.taps.unwrap_or(0) as i32).runtime())
-    } else {
-        (taps.first, taps.end)
-    }
-}
-
 /// Whether tap `t` of an unrolled loop is inside the input.
 #[cube]
 pub(crate) fn is_inside(taps: &Taps, t: i32, #[comptime] form: AxisForm) -> bool {

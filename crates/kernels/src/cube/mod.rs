@@ -1,10 +1,11 @@
 //! The building blocks of kernels: arithmetic along an axis, checked buffers, conversions of elements, registers that
-//! loops update, random numbers, transposes, and the position of a unit.
+//! loops update, nested loops, random numbers, transposes, and the position of a unit.
 
 pub(crate) mod axis;
 pub(crate) mod buffers;
 pub(crate) mod convert;
 pub(crate) mod random;
+pub(crate) mod ranges;
 pub(crate) mod registers;
 pub(crate) mod transpose;
 pub(crate) mod unit;

@@ -8,8 +8,7 @@ use crate::cube::axis::{AxisArgs, AxisForm, Taps};
 use crate::cube::convert::widen;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{
-    Accumulator, ProblemArgs, Site, accumulator_at, finish, fold, merge, plane_position, site_of,
-    vector_at,
+    Accumulator, ProblemArgs, Site, accumulator_at, fold, merge, plane_position,
 };
 
 /// Each team reduces a window and writes the result.
@@ -23,18 +22,10 @@ pub(super) fn whole<S: Float, A: Float, N: Size, M: Size>(
     #[define(S, A)] _types: [ElemType; 2],
 ) {
     let member = member_of(args, form);
-    let site = site_of(&args.problem, member.vector, form.window);
+    let site = Site::new(&args.problem, member.vector, form.window);
     let folded = team::<S, A, N, M>(input, args, &member, &site, form);
     if member.writes {
-        finish::<S, A, M>(
-            output,
-            &mut indices,
-            &args.problem,
-            &site,
-            &folded,
-            member.vector,
-            form.window,
-        );
+        site.finish::<S, A, M>(output, &mut indices, &folded, member.vector);
     }
 }
 
@@ -78,8 +69,8 @@ pub(super) fn staged<S: Float, A: Float, N: Size, M: Size>(
     sync_cube();
     if UNIT_POS < planes {
         let vector = first + UNIT_POS;
-        let site = site_of(&args.problem, vector, form.window);
-        let mut folded = accumulator_at::<A, M>(&args.problem, &site, form.window);
+        let site = Site::new(&args.problem, vector, form.window);
+        let mut folded = accumulator_at::<A, M>(&site);
         let (rounds, _) = args.round.div_mod(args.taps);
         let own = UNIT_POS * args.taps;
         for round in 0..rounds {
@@ -91,7 +82,7 @@ pub(super) fn staged<S: Float, A: Float, N: Size, M: Size>(
         for t in rounds * STAGED..args.taps {
             tap_of_plane::<S, A, M>(&shared, own, t, &mut folded, form);
         }
-        finish::<S, A, M>(output, &mut indices, &args.problem, &site, &folded, vector, form.window);
+        site.finish::<S, A, M>(output, &mut indices, &folded, vector);
     }
 }
 
@@ -120,7 +111,7 @@ pub(super) fn part<S: Float, A: Float, N: Size, M: Size>(
     #[define(S, A)] _types: [ElemType; 2],
 ) {
     let member = member_of(args, form);
-    let site = site_of(&args.problem, member.vector, form.window);
+    let site = Site::new(&args.problem, member.vector, form.window);
     let folded = team::<S, A, N, M>(input, args, &member, &site, form);
     if member.writes {
         let at = (member.part * args.problem.vectors + member.vector) as usize;
@@ -167,8 +158,8 @@ pub(super) fn fold_parts<S: Float, A: Float, M: Size>(
         let next = part_at::<A, M>(values, &positions, part * problem.vectors + vector);
         add::<A, M>(&mut folded, &next, form);
     }
-    let site = site_of(problem, vector, form.window);
-    finish::<S, A, M>(output, &mut indices, problem, &site, &folded, vector, form.window);
+    let site = Site::new(problem, vector, form.window);
+    site.finish::<S, A, M>(output, &mut indices, &folded, vector);
 }
 
 #[cube]
@@ -236,11 +227,11 @@ fn team<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
     args: &TeamArgs,
     member: &Member,
-    site: &Site,
+    site: &Site<'_>,
     #[comptime] form: Form,
 ) -> Accumulator<A, M> {
-    let mut folded = accumulator_at::<A, N>(&args.problem, site, form.window);
-    let nothing = accumulator_at::<A, N>(&args.problem, site, form.window);
+    let mut folded = accumulator_at::<A, N>(site);
+    let nothing = accumulator_at::<A, N>(site);
     if member.works {
         let first = member.part * args.taps_per_part;
         let end = min(first + args.taps_per_part, args.taps);
@@ -290,7 +281,7 @@ fn team<S: Float, A: Float, N: Size, M: Size>(
 fn round<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     args: &TeamArgs,
-    site: &Site,
+    site: &Site<'_>,
     folded: &mut Accumulator<A, N>,
     nothing: &Accumulator<A, N>,
     t: u32,
@@ -334,7 +325,7 @@ struct TapPosition<N: Size> {
 #[cube]
 fn place_of<N: Size>(
     args: &TeamArgs,
-    site: &Site,
+    site: &Site<'_>,
     t: u32,
     #[comptime] form: Form,
 ) -> TapPosition<N> {
@@ -348,7 +339,7 @@ fn place_of<N: Size>(
         TapPosition::<N> { vector: site.sample * args.taps + t, position, inside: true.runtime() }
     } else if comptime!(form.whole_plane) {
         let position = t as i32;
-        let vector = vector_at(&args.problem, site, position, form.window);
+        let vector = site.vector_at(position);
         TapPosition::<N> { vector, position: Vector::new(position), inside: true.runtime() }
     } else {
         let (row, w) = args.kernel_width.div_mod(t);
@@ -361,7 +352,7 @@ fn place_of<N: Size>(
         );
         let inside =
             is_inside(&site.depth, d) && is_inside(&site.height, h) && is_inside(&site.width, w);
-        let vector = vector_at(&args.problem, site, position, form.window);
+        let vector = site.vector_at(position);
         TapPosition::<N> { vector, position: Vector::new(position), inside }
     }
 }

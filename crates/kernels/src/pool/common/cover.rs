@@ -5,6 +5,7 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, Pooling};
 
 use crate::cube::axis::{AxisArgs, AxisForm, EvenSplit, split, split_above, split_below};
+use crate::cube::ranges::{Point, Ranges};
 use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args, split_row};
 use crate::pool::common::{Settings, Task};
 
@@ -88,6 +89,18 @@ pub(crate) struct InputSite {
     pub(crate) width: Cover,
 }
 
+#[cube]
+impl InputSite {
+    /// The windows that may have read the input.
+    pub(crate) fn windows(&self) -> Ranges {
+        let (depth, height, width) = (&self.depth, &self.height, &self.width);
+        Ranges {
+            first: Point { d: depth.first, h: height.first, w: width.first },
+            end: Point { d: depth.end, h: height.end, w: width.end },
+        }
+    }
+}
+
 /// The windows over one coordinate.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
@@ -142,38 +155,34 @@ pub(crate) struct Window {
     /// Whether it exists and has a tap on the input.
     pub(crate) reads: bool,
     /// Its position, clamped to those that exist.
-    pub(crate) d: i32,
-    pub(crate) h: i32,
-    pub(crate) w: i32,
+    pub(crate) at: Point,
     /// The vector of its output.
     pub(crate) vector: u32,
 }
 
-/// The window at (`od`, `oh`, `ow`). Unrolled loops run past the last window.
+/// The window at `o`. Unrolled loops run past the last window.
 #[cube]
 pub(crate) fn window_at(
     args: &GatherArgs,
     site: &InputSite,
-    od: i32,
-    oh: i32,
-    ow: i32,
+    o: Point,
     #[comptime] form: GatherForm,
 ) -> Window {
     let problem = &args.problem;
     let [depth, height, width] = comptime!(form.window.axes);
-    let reads = reads(&problem.depth, &site.depth, od, depth)
-        && reads(&problem.height, &site.height, oh, height)
-        && reads(&problem.width, &site.width, ow, width);
+    let reads = reads(&problem.depth, &site.depth, o.d, depth)
+        && reads(&problem.height, &site.height, o.h, height)
+        && reads(&problem.width, &site.width, o.w, width);
     let unrolled = comptime!(form.windows.is_some());
-    let d = existing(&args.depth, od, unrolled);
-    let h = existing(&args.height, oh, unrolled);
-    let w = existing(&args.width, ow, unrolled);
+    let d = existing(&args.depth, o.d, unrolled);
+    let h = existing(&args.height, o.h, unrolled);
+    let w = existing(&args.width, o.w, unrolled);
     let plane = args.depth.outputs * args.height.outputs * args.width.outputs;
     let window = (d * args.height.outputs + h) * args.width.outputs + w;
     let pixel = site.sample * plane as u32 + window as u32;
     let channels = comptime!(form.window.channels);
     let vector = if channels { pixel * problem.pixel_vectors + site.pixel_vector } else { pixel };
-    Window { reads, d, h, w, vector }
+    Window { reads, at: Point { d, h, w }, vector }
 }
 
 /// The window `o`; the last one instead of those past it in an unrolled loop.

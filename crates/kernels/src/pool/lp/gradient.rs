@@ -121,22 +121,16 @@ fn slope<S: Float, A: Float, N: Size>(
     let x = Vector::<A, N>::cast_from(x[vector as usize]);
     let zero = Vector::<A, N>::new(A::from_int(0));
     let mut sum = zero;
-    for od in site.depth.first..site.depth.end {
-        for oh in site.height.first..site.height.end {
-            for ow in site.width.first..site.width.end {
-                let over = window_at(&args.gather, &site, od, oh, ow, form.gather);
-                let at = over.vector as usize;
-                let gradient = Vector::<A, N>::cast_from(dy[at]);
-                let share = #[comptime]
-                match &norms {
-                    ComptimeOption::Some(norms) => {
-                        gradient * steepness::<A, N>(x, norms[at], args, form)
-                    }
-                    ComptimeOption::None => gradient,
-                };
-                sum += select(over.reads, share * sign(x, form), zero);
-            }
-        }
+    for o in site.windows() {
+        let over = window_at(&args.gather, &site, o, form.gather);
+        let at = over.vector as usize;
+        let gradient = Vector::<A, N>::cast_from(dy[at]);
+        let share = #[comptime]
+        match &norms {
+            ComptimeOption::Some(norms) => gradient * steepness::<A, N>(x, norms[at], args, form),
+            ComptimeOption::None => gradient,
+        };
+        sum += select(over.reads, share * sign(x, form), zero);
     }
     let nothing = if comptime!(form.double) {
         x.equal(&zero)

@@ -6,7 +6,7 @@ use super::bits::{INFINITY, down_exponent, power_of_two, size_bits};
 use super::{LESS, NormArgs, NormForm, Power};
 use crate::cube::convert::round;
 use crate::cube::unit::unit_position;
-use crate::pool::common::window::{ProblemArgs, Site, WindowForm, site_of, tap_of};
+use crate::pool::common::window::{ProblemArgs, Site};
 
 #[cube(launch_unchecked)]
 pub(super) fn norm<S: Float, A: Float, R: Float, N: Size>(
@@ -20,13 +20,13 @@ pub(super) fn norm<S: Float, A: Float, R: Float, N: Size>(
     if vector >= args.problem.vectors {
         terminate!();
     }
-    let site = site_of(&args.problem, vector, form.window);
+    let site = Site::new(&args.problem, vector, form.window);
     let zero = Vector::<A, N>::new(A::from_int(0));
     let y = if comptime!(form.power == Power::One) {
         let scale = Scale::<A, N> { by: zero, rest: zero, whole: zero };
         sum_of_powers::<S, A, N>(input, args, &site, &scale, form)
     } else {
-        let largest = largest_of::<S, A, N>(input, args, &site, form);
+        let largest = largest_of::<S, A, N>(input, &site, form);
         let finite = is_proper::<A, N>(largest, &args.problem, form);
         let scale = scale_of::<A, N>(largest, finite, form);
         let sum = sum_of_powers::<S, A, N>(input, args, &site, &scale, form);
@@ -87,43 +87,23 @@ fn product<A: Float, N: Size>(
 const LARGE: i32 = (127 + 64) << 23;
 const TOO_LARGE: i32 = (127 + 128 - LESS) << 23;
 
-/// The magnitude of the tap (`td`, `th`, `tw`).
-#[cube]
-fn size_at<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
-    problem: &ProblemArgs,
-    site: &Site,
-    td: i32,
-    th: i32,
-    tw: i32,
-    #[comptime] form: WindowForm,
-) -> Vector<A, N> {
-    let tap = tap_of(problem, site, td, th, tw, form);
-    Vector::<A, N>::cast_from(input[tap.vector as usize]).abs()
-}
-
 /// The largest magnitude in a window, where NaN is greater than every number; 0 if nothing is inside the input.
 #[cube]
 fn largest_of<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    args: &NormArgs,
-    site: &Site,
+    site: &Site<'_>,
     #[comptime] form: NormForm,
 ) -> Vector<A, N> {
     let mut largest = Vector::<A, N>::new(A::from_int(0));
-    for td in site.depth.first..site.depth.end {
-        for th in site.height.first..site.height.end {
-            for tw in site.width.first..site.width.end {
-                let size = size_at::<S, A, N>(input, &args.problem, site, td, th, tw, form.window);
-                largest = if comptime!(form.double) {
-                    let wins = size.greater_than(&largest).or(size.is_nan());
-                    select_many(wins, size, largest)
-                } else {
-                    let larger = max(size_bits::<A, N>(size), size_bits::<A, N>(largest));
-                    Vector::<A, N>::reinterpret(larger)
-                };
-            }
-        }
+    for at in site.taps() {
+        let size = Vector::<A, N>::cast_from(input[site.tap(at).vector as usize]).abs();
+        largest = if comptime!(form.double) {
+            let wins = size.greater_than(&largest).or(size.is_nan());
+            select_many(wins, size, largest)
+        } else {
+            let larger = max(size_bits::<A, N>(size), size_bits::<A, N>(largest));
+            Vector::<A, N>::reinterpret(larger)
+        };
     }
     largest
 }
@@ -169,26 +149,22 @@ fn scale_of<A: Float, N: Size>(
 fn sum_of_powers<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     args: &NormArgs,
-    site: &Site,
+    site: &Site<'_>,
     scale: &Scale<A, N>,
     #[comptime] form: NormForm,
 ) -> Vector<A, N> {
     let mut sum = Vector::<A, N>::new(A::from_int(0));
     let exponent = Vector::<A, N>::new(args.exponent.get::<A>());
-    for td in site.depth.first..site.depth.end {
-        for th in site.height.first..site.height.end {
-            for tw in site.width.first..site.width.end {
-                let size = size_at::<S, A, N>(input, &args.problem, site, td, th, tw, form.window);
-                sum += match form.power {
-                    Power::One => size,
-                    Power::Two => {
-                        let scaled = scaled::<A, N>(size, scale, form);
-                        scaled * scaled
-                    }
-                    Power::Any => power::<A, N>(scaled::<A, N>(size, scale, form), exponent),
-                };
+    for at in site.taps() {
+        let size = Vector::<A, N>::cast_from(input[site.tap(at).vector as usize]).abs();
+        sum += match form.power {
+            Power::One => size,
+            Power::Two => {
+                let scaled = scaled::<A, N>(size, scale, form);
+                scaled * scaled
             }
-        }
+            Power::Any => power::<A, N>(scaled::<A, N>(size, scale, form), exponent),
+        };
     }
     sum
 }

@@ -5,9 +5,8 @@ use cubecl::prelude::*;
 use super::keys::{Keys, is_nan, key_of, number_of};
 use super::network::selection;
 use super::{RankArgs, RankForm, Wanted, mode};
-use crate::cube::axis::is_inside;
 use crate::cube::unit::unit_position;
-use crate::pool::common::window::{ProblemArgs, Site, site_of, tap_of};
+use crate::pool::common::window::Site;
 
 /// `S` is the type in which elements are stored, `A` that of 32-bit keys, under the bound that `widen` needs.
 #[cube(launch_unchecked)]
@@ -22,14 +21,14 @@ pub(super) fn rank<S: Float, A: Float, N: Size>(
     if vector >= args.problem.vectors {
         terminate!();
     }
-    let site = site_of(&args.problem, vector, form.window);
+    let site = Site::new(&args.problem, vector, form.window);
     let number = if comptime!(form.keys.is_wide()) {
         ranked::<S, A, i64, N>(input, args, &site, form)
     } else {
         ranked::<S, A, i32, N>(input, args, &site, form)
     };
     output[vector as usize] = if comptime!(form.window.may_be_empty()) {
-        select(count_of(&site) > 0, number, Vector::new(S::from_int(0)))
+        select(site.count() > 0, number, Vector::new(S::from_int(0)))
     } else {
         number
     };
@@ -40,14 +39,14 @@ pub(super) fn rank<S: Float, A: Float, N: Size>(
 fn ranked<S: Float, A: Float, K: Int, N: Size>(
     input: &[Vector<S, N>],
     args: &RankArgs,
-    site: &Site,
+    site: &Site<'_>,
     #[comptime] form: RankForm,
 ) -> Vector<S, N> {
     let key = if comptime!(form.wanted == Wanted::Mode) {
         if comptime!(form.window.unrolled()) {
-            mode::by_sorting::<S, A, K, N>(input, &args.problem, site, form)
+            mode::by_sorting::<S, A, K, N>(input, site, form)
         } else {
-            mode::by_counting::<S, A, K, N>(input, &args.problem, site, form)
+            mode::by_counting::<S, A, K, N>(input, site, form)
         }
     } else if comptime!(form.window.unrolled()) {
         by_network::<S, A, K, N>(input, args, site, form)
@@ -57,14 +56,6 @@ fn ranked<S: Float, A: Float, K: Int, N: Size>(
     number_of::<S, A, K, N>(key, form.keys)
 }
 
-/// The number of taps inside the input.
-#[cube]
-pub(super) fn count_of(site: &Site) -> i32 {
-    (site.depth.end - site.depth.first)
-        * (site.height.end - site.height.first)
-        * (site.width.end - site.width.first)
-}
-
 /// How many of `count` numbers precede the wanted one.
 #[cube]
 fn rank_of(args: &RankArgs, count: i32) -> i32 {
@@ -72,56 +63,31 @@ fn rank_of(args: &RankArgs, count: i32) -> i32 {
     min(args.nth + share as i32, count - 1)
 }
 
-/// The key of the tap (`td`, `th`, `tw`).
-#[cube]
-pub(super) fn key_at<S: Float, A: Float, K: Int, N: Size>(
-    input: &[Vector<S, N>],
-    problem: &ProblemArgs,
-    site: &Site,
-    td: i32,
-    th: i32,
-    tw: i32,
-    #[comptime] form: RankForm,
-) -> Vector<K, N> {
-    let tap = tap_of(problem, site, td, th, tw, form.window);
-    key_of::<S, A, K, N>(input[tap.vector as usize], form.keys)
-}
-
 /// The keys of all taps, in registers. For each tap outside the input there is a number in its place: the least one for
 /// the first `below` of them, and the greatest one for the others.
 #[cube]
 pub(super) fn held<S: Float, A: Float, K: Int, N: Size>(
     input: &[Vector<S, N>],
-    problem: &ProblemArgs,
-    site: &Site,
+    site: &Site<'_>,
     below: i32,
     #[comptime] form: RankForm,
 ) -> Sequence<Vector<K, N>> {
-    let [taps_d, taps_h, taps_w] = comptime!(form.window.axes.map(|axis| axis.taps.unwrap_or(0)));
     let lowest = K::from_int(comptime!(form.keys.lowest()));
     let highest = K::from_int(comptime!(form.keys.highest()));
     let mut outside = 0i32;
     let mut values = Sequence::<Vector<K, N>>::new();
-    #[unroll]
-    for td in 0..taps_d {
-        #[unroll]
-        for th in 0..taps_h {
-            #[unroll]
-            for tw in 0..taps_w {
-                let (td, th, tw) = (td as i32, th as i32, tw as i32);
-                let key = key_at::<S, A, K, N>(input, problem, site, td, th, tw, form);
-                values.push(if comptime!(form.window.is_clipped()) {
-                    let inside = is_inside(&site.depth, td, form.window.axes[0])
-                        && is_inside(&site.height, th, form.window.axes[1])
-                        && is_inside(&site.width, tw, form.window.axes[2]);
-                    let instead = select(outside < below, lowest, highest);
-                    outside += i32::cast_from(!inside);
-                    select(inside, key, Vector::new(instead))
-                } else {
-                    key
-                });
-            }
-        }
+    let unrolled = comptime!(form.window.unrolled());
+    #[unroll(unrolled)]
+    for at in site.all_taps() {
+        let key = key_of::<S, A, K, N>(input[site.tap(at).vector as usize], form.keys);
+        values.push(if comptime!(form.window.is_clipped()) {
+            let inside = site.has(at);
+            let instead = select(outside < below, lowest, highest);
+            outside += i32::cast_from(!inside);
+            select(inside, key, Vector::new(instead))
+        } else {
+            key
+        });
     }
     values
 }
@@ -133,16 +99,16 @@ pub(super) fn held<S: Float, A: Float, K: Int, N: Size>(
 fn by_network<S: Float, A: Float, K: Int, N: Size>(
     input: &[Vector<S, N>],
     args: &RankArgs,
-    site: &Site,
+    site: &Site<'_>,
     #[comptime] form: RankForm,
 ) -> Vector<K, N> {
     let rank = comptime!(form.rank());
     let below = if comptime!(form.window.is_clipped()) {
-        comptime!(rank as i32).runtime() - rank_of(args, count_of(site))
+        comptime!(rank as i32).runtime() - rank_of(args, site.count())
     } else {
         0i32.runtime()
     };
-    let mut values = held::<S, A, K, N>(input, &args.problem, site, below, form);
+    let mut values = held::<S, A, K, N>(input, site, below, form);
     let taps = comptime!(form.taps());
     let steps = comptime!(selection(taps, rank));
     let most = largest::<K, N>(&values, taps, form.keys);
@@ -195,15 +161,15 @@ pub(super) fn or_nan<K: Int, N: Size>(
 fn by_bits<S: Float, A: Float, K: Int, N: Size>(
     input: &[Vector<S, N>],
     args: &RankArgs,
-    site: &Site,
+    site: &Site<'_>,
     #[comptime] form: RankForm,
 ) -> Vector<K, N> {
     let keys = comptime!(form.keys);
-    let rank = Vector::new(rank_of(args, count_of(site)));
+    let rank = Vector::new(rank_of(args, site.count()));
     let zero = Vector::<K, N>::new(K::from_int(0));
     let mut found = Vector::<K, N>::new(K::from_int(comptime!(keys.lowest())));
     if comptime!(keys.lowest() < 0) {
-        let below = below::<S, A, K, N>(input, args, site, zero, form);
+        let below = below::<S, A, K, N>(input, site, zero, form);
         found = select_many(below.less_equal(&rank), zero, found);
     }
     let passes = comptime!(keys.bits() + keys.last_bit());
@@ -215,11 +181,11 @@ fn by_bits<S: Float, A: Float, K: Int, N: Size>(
             0u32.runtime()
         };
         let next = found | Vector::new(K::from_int(1) << K::cast_from(bit));
-        let below = below::<S, A, K, N>(input, args, site, next, form);
+        let below = below::<S, A, K, N>(input, site, next, form);
         found = select_many(below.less_equal(&rank), next, found);
     }
     if comptime!(keys.has_nan()) {
-        let most = most_of::<S, A, K, N>(input, &args.problem, site, form);
+        let most = most_of::<S, A, K, N>(input, site, form);
         or_nan::<K, N>(found, most, keys)
     } else {
         found
@@ -230,20 +196,15 @@ fn by_bits<S: Float, A: Float, K: Int, N: Size>(
 #[cube]
 fn below<S: Float, A: Float, K: Int, N: Size>(
     input: &[Vector<S, N>],
-    args: &RankArgs,
-    site: &Site,
+    site: &Site<'_>,
     limit: Vector<K, N>,
     #[comptime] form: RankForm,
 ) -> Vector<i32, N> {
     let mut count = Vector::<i32, N>::new(0i32);
-    for td in site.depth.first..site.depth.end {
-        for th in site.height.first..site.height.end {
-            for tw in site.width.first..site.width.end {
-                let key = key_at::<S, A, K, N>(input, &args.problem, site, td, th, tw, form);
-                let one = select_many(key.less_than(&limit), Vector::new(1i32), Vector::new(0i32));
-                count += one;
-            }
-        }
+    for at in site.taps() {
+        let key = key_of::<S, A, K, N>(input[site.tap(at).vector as usize], form.keys);
+        let one = select_many(key.less_than(&limit), Vector::new(1i32), Vector::new(0i32));
+        count += one;
     }
     count
 }
@@ -252,18 +213,13 @@ fn below<S: Float, A: Float, K: Int, N: Size>(
 #[cube]
 pub(super) fn most_of<S: Float, A: Float, K: Int, N: Size>(
     input: &[Vector<S, N>],
-    problem: &ProblemArgs,
-    site: &Site,
+    site: &Site<'_>,
     #[comptime] form: RankForm,
 ) -> Vector<K, N> {
     let mut most = Vector::<K, N>::new(K::from_int(comptime!(form.keys.lowest())));
-    for td in site.depth.first..site.depth.end {
-        for th in site.height.first..site.height.end {
-            for tw in site.width.first..site.width.end {
-                let key = key_at::<S, A, K, N>(input, problem, site, td, th, tw, form);
-                most = max(most, key);
-            }
-        }
+    for at in site.taps() {
+        let key = key_of::<S, A, K, N>(input[site.tap(at).vector as usize], form.keys);
+        most = max(most, key);
     }
     most
 }

@@ -15,10 +15,10 @@
 use cubecl::prelude::*;
 
 use super::RankForm;
-use super::kernel::{count_of, held, key_at, most_of, or_nan};
-use super::keys::is_nan;
+use super::kernel::{held, most_of, or_nan};
+use super::keys::{is_nan, key_of};
 use super::network::sorting;
-use crate::pool::common::window::{ProblemArgs, Site};
+use crate::pool::common::window::Site;
 
 /// The most frequent key of the taps in registers. Taps outside the input have the greatest key of a number and so come
 /// last, before NaN. They are not counted: only their number matters, because equal keys are all the same.
@@ -26,20 +26,19 @@ use crate::pool::common::window::{ProblemArgs, Site};
 #[allow(clippy::needless_range_loop, reason = "loops of kernels are over numbers")]
 pub(super) fn by_sorting<S: Float, A: Float, K: Int, N: Size>(
     input: &[Vector<S, N>],
-    problem: &ProblemArgs,
-    site: &Site,
+    site: &Site<'_>,
     #[comptime] form: RankForm,
 ) -> Vector<K, N> {
     let taps = comptime!(form.taps());
     let sorting = comptime!(sorting(taps));
-    let mut values = held::<S, A, K, N>(input, problem, site, 0i32.runtime(), form);
+    let mut values = held::<S, A, K, N>(input, site, 0i32.runtime(), form);
     #[unroll]
     for i in 0..comptime!(sorting.steps.len()) {
         let step = comptime!(sorting.steps[i]);
         let (a, b) = (*values.index(step.a), *values.index(step.b));
         values.push(if comptime!(step.larger) { max(a, b) } else { min(a, b) });
     }
-    let count = count_of(site);
+    let count = site.count();
     let (none, one) = (Vector::<i32, N>::new(0i32), Vector::<i32, N>::new(1i32));
     let mut found = *values.index(comptime!(sorting.order[0]));
     let mut run = Vector::<i32, N>::new(1i32);
@@ -65,8 +64,7 @@ pub(super) fn by_sorting<S: Float, A: Float, K: Int, N: Size>(
 #[cube]
 pub(super) fn by_counting<S: Float, A: Float, K: Int, N: Size>(
     input: &[Vector<S, N>],
-    problem: &ProblemArgs,
-    site: &Site,
+    site: &Site<'_>,
     #[comptime] form: RankForm,
 ) -> Vector<K, N> {
     let keys = comptime!(form.keys);
@@ -74,11 +72,11 @@ pub(super) fn by_counting<S: Float, A: Float, K: Int, N: Size>(
     let lowest = K::from_int(comptime!(keys.lowest()));
     let highest = K::from_int(comptime!(keys.highest()));
     let largest = if comptime!(keys.has_nan()) {
-        most_of::<S, A, K, N>(input, problem, site, form)
+        most_of::<S, A, K, N>(input, site, form)
     } else {
         Vector::new(lowest)
     };
-    let mut left = Vector::<i32, N>::new(count_of(site));
+    let mut left = Vector::<i32, N>::new(site.count());
     if comptime!(keys.has_nan()) {
         // The mode is NaN, which no pass would count.
         left = select_many(is_nan::<K, N>(largest, keys), none, left);
@@ -89,14 +87,10 @@ pub(super) fn by_counting<S: Float, A: Float, K: Int, N: Size>(
     while is_any_greater::<N>(left, most) {
         let mut count = Vector::<i32, N>::new(0i32);
         let mut next = Vector::<K, N>::new(highest);
-        for td in site.depth.first..site.depth.end {
-            for th in site.height.first..site.height.end {
-                for tw in site.width.first..site.width.end {
-                    let key = key_at::<S, A, K, N>(input, problem, site, td, th, tw, form);
-                    count += select_many(key.equal(&number), one, none);
-                    next = select_many(key.greater_than(&number), min(next, key), next);
-                }
-            }
+        for at in site.taps() {
+            let key = key_of::<S, A, K, N>(input[site.tap(at).vector as usize], keys);
+            count += select_many(key.equal(&number), one, none);
+            next = select_many(key.greater_than(&number), min(next, key), next);
         }
         found = select_many(count.greater_than(&most), number, found);
         most = max(most, count);

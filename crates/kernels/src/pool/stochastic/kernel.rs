@@ -6,7 +6,7 @@ use super::{StochasticArgs, StochasticForm};
 use crate::cube::convert::{round, widen};
 use crate::cube::random::uniform;
 use crate::cube::unit::unit_position;
-use crate::pool::common::window::{ProblemArgs, Site, WindowForm, index_of, site_of, tap_of};
+use crate::pool::common::window::Site;
 
 /// `S` is the type in which elements are stored, `A` the type in which they are added.
 #[cube(launch_unchecked)]
@@ -22,26 +22,24 @@ pub(super) fn stochastic<S: Float, A: Float, N: Size>(
     if vector >= args.problem.vectors {
         terminate!();
     }
-    let site = site_of(&args.problem, vector, form.window);
-    let weights = weights_of::<S, A, N>(input, &args.problem, &site, form.window);
+    let site = Site::new(&args.problem, vector, form.window);
+    let weights = weights_of::<S, A, N>(input, &site);
     if comptime!(form.draws) {
-        let limit = weights.total * randoms::<A, N>(args, &site, vector, form.window);
-        let drawn = draw::<S, A, N>(input, &args.problem, &site, &weights, limit, form.window);
+        let limit = weights.total * randoms::<A, N>(args, &site, vector);
+        let drawn = draw::<S, A, N>(input, &site, &weights, limit);
         output[vector as usize] = drawn.value;
         #[comptime]
         match &mut indices {
             ComptimeOption::Some(indices) => {
                 let none = drawn.position.less_than(&Vector::new(0i32));
-                let (problem, position) = (&args.problem, drawn.position);
-                let index =
-                    index_of(problem, site.sample, site.pixel_vector, position, form.window);
+                let index = site.index::<N>(drawn.position);
                 indices[vector as usize] = select_many(none, Vector::new(-1i32), index);
             }
             ComptimeOption::None => {}
         }
     } else {
         let most = Vector::new(args.most.get::<A>());
-        let mean = mean::<S, A, N>(input, &args.problem, &site, &weights, most, form.window);
+        let mean = mean::<S, A, N>(input, &site, &weights, most);
         output[vector as usize] = round::<A, S, N>(mean, form.window.rounds);
     }
 }
@@ -59,22 +57,16 @@ struct Weights<A: Float, N: Size> {
 #[cube]
 fn weights_of<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    problem: &ProblemArgs,
-    site: &Site,
-    #[comptime] form: WindowForm,
+    site: &Site<'_>,
 ) -> Weights<A, N> {
     let zero = Vector::<A, N>::new(A::from_int(0));
     let mut weights = Weights::<A, N> { total: zero, largest: zero };
-    for td in site.depth.first..site.depth.end {
-        for th in site.height.first..site.height.end {
-            for tw in site.width.first..site.width.end {
-                let tap = tap_of(problem, site, td, th, tw, form);
-                let weight = weight(widen::<S, A, N>(input[tap.vector as usize], form.widened));
-                weights.total += weight;
-                let larger = weight.greater_than(&weights.largest);
-                weights.largest = select_many(larger, weight, weights.largest);
-            }
-        }
+    for at in site.taps() {
+        let tap = site.tap(at);
+        let weight = weight(widen::<S, A, N>(input[tap.vector as usize], site.form.widened));
+        weights.total += weight;
+        let larger = weight.greater_than(&weights.largest);
+        weights.largest = select_many(larger, weight, weights.largest);
     }
     weights
 }
@@ -88,14 +80,9 @@ fn weight<A: Float, N: Size>(number: Vector<A, N>) -> Vector<A, N> {
 
 /// The random number of each lane's output.
 #[cube]
-fn randoms<A: Float, N: Size>(
-    args: &StochasticArgs,
-    site: &Site,
-    vector: u32,
-    #[comptime] form: WindowForm,
-) -> Vector<A, N> {
+fn randoms<A: Float, N: Size>(args: &StochasticArgs, site: &Site<'_>, vector: u32) -> Vector<A, N> {
     let pixel =
-        if comptime!(form.channels) { args.problem.pixel.div_mod(vector).0 } else { vector };
+        if comptime!(site.form.channels) { args.problem.pixel.div_mod(vector).0 } else { vector };
     let window = pixel - site.sample * args.windows;
     let channel = site.sample * args.channels + site.pixel_vector * N::value() as u32;
     let mut randoms = Vector::<A, N>::new(A::from_int(0));
@@ -119,29 +106,23 @@ struct Drawn<S: Float, N: Size> {
 #[cube]
 fn draw<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    problem: &ProblemArgs,
-    site: &Site,
+    site: &Site<'_>,
     weights: &Weights<A, N>,
     limit: Vector<A, N>,
-    #[comptime] form: WindowForm,
 ) -> Drawn<S, N> {
     let mut running = Vector::<A, N>::new(A::from_int(0));
     let mut value = Vector::<S, N>::new(S::from_int(0));
     let mut position = Vector::<i32, N>::new(-1i32);
-    for td in site.depth.first..site.depth.end {
-        for th in site.height.first..site.height.end {
-            for tw in site.width.first..site.width.end {
-                let tap = tap_of(problem, site, td, th, tw, form);
-                let element = input[tap.vector as usize];
-                let number = widen::<S, A, N>(element, form.widened);
-                running += weight(number);
-                let reached = running.greater_than(&limit).or(running.equal(&weights.total));
-                let wins = reached.or(number.is_nan());
-                let takes = wins.vec_and(position.less_than(&Vector::new(0i32)));
-                value = select_many(takes, element, value);
-                position = select_many(takes, Vector::new(tap.position), position);
-            }
-        }
+    for at in site.taps() {
+        let tap = site.tap(at);
+        let element = input[tap.vector as usize];
+        let number = widen::<S, A, N>(element, site.form.widened);
+        running += weight(number);
+        let reached = running.greater_than(&limit).or(running.equal(&weights.total));
+        let wins = reached.or(number.is_nan());
+        let takes = wins.vec_and(position.less_than(&Vector::new(0i32)));
+        value = select_many(takes, element, value);
+        position = select_many(takes, Vector::new(tap.position), position);
     }
     Drawn::<S, N> { value, position }
 }
@@ -150,11 +131,9 @@ fn draw<S: Float, A: Float, N: Size>(
 #[cube]
 fn mean<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    problem: &ProblemArgs,
-    site: &Site,
+    site: &Site<'_>,
     weights: &Weights<A, N>,
     most: Vector<A, N>,
-    #[comptime] form: WindowForm,
 ) -> Vector<A, N> {
     let (zero, one) = (Vector::<A, N>::new(A::from_int(0)), Vector::new(A::from_int(1)));
     let largest = weights.largest;
@@ -162,16 +141,12 @@ fn mean<S: Float, A: Float, N: Size>(
     let scale = select_many(scales, largest, one);
     let mut sum = zero;
     let mut squares = zero;
-    for td in site.depth.first..site.depth.end {
-        for th in site.height.first..site.height.end {
-            for tw in site.width.first..site.width.end {
-                let tap = tap_of(problem, site, td, th, tw, form);
-                let number = widen::<S, A, N>(input[tap.vector as usize], form.widened);
-                let share = weight(number) / scale;
-                sum += share;
-                squares += share * share;
-            }
-        }
+    for at in site.taps() {
+        let tap = site.tap(at);
+        let number = widen::<S, A, N>(input[tap.vector as usize], site.form.widened);
+        let share = weight(number) / scale;
+        sum += share;
+        squares += share * share;
     }
     let proper = scales.vec_and(sum.greater_than(&zero));
     let mean = largest * (squares / select_many(proper, sum, one));

@@ -55,9 +55,9 @@ pub(super) fn strips_args(
 
 /// The position of a strip.
 #[derive(CubeType)]
-pub(super) struct Strip {
+pub(super) struct Strip<'a> {
     /// The site of its first output.
-    pub(super) site: Site,
+    pub(super) site: Site<'a>,
     /// The position of the first output along the strip's axis.
     pub(super) first: u32,
     /// The first output's vector, and the step to the next output's.
@@ -67,13 +67,13 @@ pub(super) struct Strip {
 
 /// The strip on `row` of the rows of strips, whose first output is at `w`.
 #[cube]
-pub(super) fn strip_at(
-    strips: &Strips,
+pub(super) fn strip_at<'a>(
+    strips: &'a Strips,
     row: u32,
     w: u32,
     pixel_vector: u32,
     #[comptime] form: Form,
-) -> Strip {
+) -> Strip<'a> {
     let (sample, d, h) = split_row(row, &strips.depth, &strips.height, form.window.rank);
     let outputs = comptime!(form.along.outputs);
     let d = if comptime!(form.along.axis == 0) { d * outputs } else { d };
@@ -90,20 +90,22 @@ pub(super) fn strip_at(
     } else {
         w
     };
-    let site = Site {
+    let site = Site::<'a> {
+        problem: &strips.problem,
         sample,
         pixel_vector,
         column,
         depth: taps_of(&strips.problem.depth, d, form.window.axes[0]),
         height: taps_of(&strips.problem.height, h, form.window.axes[1]),
         width: taps_of(&strips.problem.width, column, form.window.axes[2]),
+        form: form.window,
     };
-    Strip { site, first, output, step }
+    Strip::<'a> { site, first, output, step }
 }
 
 /// Whether all outputs of a strip exist, and all that it reads is inside the input.
 #[cube]
-pub(super) fn is_interior(strips: &Strips, strip: &Strip, #[comptime] form: Form) -> bool {
+pub(super) fn is_interior(strips: &Strips, strip: &Strip<'_>, #[comptime] form: Form) -> bool {
     let site = &strip.site;
     strip.first + form.along.outputs <= outputs_along(strips, form)
         && is_inner(&strips.problem.depth, &site.depth, 0usize, form)
@@ -125,34 +127,25 @@ fn is_inner(axis: &AxisArgs, taps: &Taps, #[comptime] i: usize, #[comptime] form
 
 /// The site of output `o` along the strip's axis, at `column`. Unless `moved`, this is the column of the first output.
 #[cube]
-pub(super) fn site_at(
-    problem: &ProblemArgs,
-    strip: &Strip,
+pub(super) fn site_at<'a>(
+    strip: &Strip<'a>,
     o: u32,
     column: u32,
     #[comptime] moved: bool,
     #[comptime] form: Form,
-) -> Site {
+) -> Site<'a> {
+    let (first, problem) = (&strip.site, strip.site.problem);
+    let [depth, height, width] = comptime!(form.window.axes);
     let axis = comptime!(form.along.axis);
-    Site {
-        sample: strip.site.sample,
-        pixel_vector: strip.site.pixel_vector,
+    Site::<'a> {
+        problem,
+        sample: first.sample,
+        pixel_vector: first.pixel_vector,
         column,
-        depth: taps_at(
-            &problem.depth,
-            &strip.site.depth,
-            o,
-            comptime!(axis == 0),
-            form.window.axes[0],
-        ),
-        height: taps_at(
-            &problem.height,
-            &strip.site.height,
-            o,
-            comptime!(axis == 1),
-            form.window.axes[1],
-        ),
-        width: taps_at(&problem.width, &strip.site.width, column, moved, form.window.axes[2]),
+        depth: taps_at(&problem.depth, &first.depth, o, comptime!(axis == 0), depth),
+        height: taps_at(&problem.height, &first.height, o, comptime!(axis == 1), height),
+        width: taps_at(&problem.width, &first.width, column, moved, width),
+        form: form.window,
     }
 }
 
@@ -181,7 +174,7 @@ pub(super) fn outputs_along(strips: &Strips, #[comptime] form: Form) -> u32 {
 #[cube]
 pub(super) fn exists(
     strips: &Strips,
-    strip: &Strip,
+    strip: &Strip<'_>,
     #[comptime] i: u32,
     #[comptime] form: Form,
 ) -> bool {
@@ -215,12 +208,8 @@ pub(super) fn vector_of(
 /// The row of the input that a line is on, counted over all planes, and whether the line was inside the input before it
 /// was moved inside.
 #[cube]
-pub(super) fn row_at(
-    problem: &ProblemArgs,
-    site: &Site,
-    #[comptime] line: Line,
-    #[comptime] form: Form,
-) -> Step {
+pub(super) fn row_at(site: &Site<'_>, #[comptime] line: Line, #[comptime] form: Form) -> Step {
+    let problem = site.problem;
     let depth = step(&problem.depth, &site.depth, line.depth, form.window.axes[0]);
     let height = step(&problem.height, &site.height, line.height, form.window.axes[1]);
     let plane = site.sample as i32 * problem.depth.input + depth.x;

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::{Fold, ProblemArgs, Site, WindowForm, tap_of};
+use super::{Fold, ProblemArgs, Site, WindowForm};
 use crate::cube::convert::{Comparison, beats, extremum, is_leveled_nan, leveled, wins_later};
 
 /// The reduction so far: an extremum and its position, or a sum.
@@ -47,15 +47,10 @@ pub(crate) fn prefixes<A: Float, N: Size>(
 /// The initial accumulator. An extremum starts with the identity element at the position of the first tap inside, which
 /// remains the result if no tap beats it.
 #[cube]
-pub(crate) fn accumulator_at<A: Float, N: Size>(
-    problem: &ProblemArgs,
-    site: &Site,
-    #[comptime] form: WindowForm,
-) -> Accumulator<A, N> {
-    let value = identity::<A, N>(problem, form.fold);
-    if comptime!(form.fold.is_extremum()) {
-        let (td, th, tw) = (site.depth.first, site.height.first, site.width.first);
-        let first = tap_of(problem, site, td, th, tw, form);
+pub(crate) fn accumulator_at<A: Float, N: Size>(site: &Site<'_>) -> Accumulator<A, N> {
+    let value = identity::<A, N>(site.problem, site.form.fold);
+    if comptime!(site.form.fold.is_extremum()) {
+        let first = site.tap(site.taps().first);
         Accumulator::<A, N> { value, position: Vector::new(first.position) }
     } else {
         Accumulator::<A, N> { value, position: Vector::new(0i32) }

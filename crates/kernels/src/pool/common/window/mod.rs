@@ -17,8 +17,8 @@ use crate::pool::problem::{Output, Reduction};
 pub(crate) use folds::{
     Accumulator, accumulator_at, combine, fold, fold_with, identity, merge, prefixes,
 };
-pub(crate) use results::{counted_at, finish, index_of, quotient, reciprocal, scale, stored};
-pub(crate) use site::{Site, plane_position, site_of, split_row, tap_at, tap_of, vector_at};
+pub(crate) use results::{counted_at, index_of, quotient, reciprocal, stored};
+pub(crate) use site::{Site, plane_position, split_row};
 
 /// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]

@@ -2,57 +2,123 @@
 
 use cubecl::prelude::*;
 
-use super::{Accumulator, Fold, ProblemArgs, Site, WindowForm};
+use super::site::{Site, SiteExpand};
+use super::{Accumulator, Fold, ProblemArgs, WindowForm};
 use crate::cube::axis::{AxisArgs, AxisForm, Taps, has_all_taps, padded_taps, taps_of};
 use crate::cube::convert::{narrow, round};
 
-/// Writes the result of a window as output `vector`.
 #[cube]
-pub(crate) fn finish<S: Float, A: Float, N: Size>(
-    output: &mut [Vector<S, N>],
-    indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-    problem: &ProblemArgs,
-    site: &Site,
-    folded: &Accumulator<A, N>,
-    vector: u32,
-    #[comptime] form: WindowForm,
-) {
-    let empty = is_empty(site, form);
-    if comptime!(form.fold.is_extremum()) {
-        let value = if empty { Vector::new(problem.empty.get::<A>()) } else { folded.value };
-        output[vector as usize] = stored::<A, S, N>(value, form);
-        #[comptime]
-        match indices {
-            ComptimeOption::Some(indices) => {
-                let index =
-                    index_of(problem, site.sample, site.pixel_vector, folded.position, form);
-                indices[vector as usize] = if empty { Vector::new(-1i32) } else { index };
+impl<'a> Site<'a> {
+    /// Writes the result of the window as output `vector`.
+    pub(crate) fn finish<S: Float, A: Float, N: Size>(
+        &self,
+        output: &mut [Vector<S, N>],
+        indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+        folded: &Accumulator<A, N>,
+        vector: u32,
+    ) {
+        let form = comptime!(self.form);
+        let empty = self.is_empty();
+        if comptime!(form.fold.is_extremum()) {
+            let value =
+                if empty { Vector::new(self.problem.empty.get::<A>()) } else { folded.value };
+            output[vector as usize] = stored::<A, S, N>(value, form);
+            #[comptime]
+            match indices {
+                ComptimeOption::Some(indices) => {
+                    let index = self.index::<N>(folded.position);
+                    indices[vector as usize] = if empty { Vector::new(-1i32) } else { index };
+                }
+                ComptimeOption::None => {}
             }
-            ComptimeOption::None => {}
+        } else {
+            let average = self.average::<A, N>(folded.value);
+            let average = if empty { Vector::new(A::from_int(0)) } else { average };
+            output[vector as usize] = stored::<A, S, N>(average, form);
         }
-    } else {
-        let average = average::<A, N>(problem, site, folded.value, form);
-        let average = if empty { Vector::new(A::from_int(0)) } else { average };
-        output[vector as usize] = stored::<A, S, N>(average, form);
     }
-}
 
-/// The sum of a window divided by its divisor.
-#[cube]
-fn average<A: Float, N: Size>(
-    problem: &ProblemArgs,
-    site: &Site,
-    sum: Vector<A, N>,
-    #[comptime] form: WindowForm,
-) -> Vector<A, N> {
-    if comptime!(!form.reciprocal) {
-        quotient::<A, N>(sum, divisors::<A, N>(problem, site, form), form)
-    } else if comptime!(!form.along_width) {
-        sum * scale::<A, N>(problem, site, form)
-    } else if is_whole::<N>(problem, site, form) {
-        sum * Vector::new(problem.reciprocal.get::<A>())
-    } else {
-        sum / divisors::<A, N>(problem, site, form)
+    /// The index of each lane's tap, as of [`index_of`].
+    pub(crate) fn index<N: Size>(&self, position: Vector<i32, N>) -> Vector<i32, N> {
+        index_of::<N>(self.problem, self.sample, self.pixel_vector, position, self.form)
+    }
+
+    /// The sum of the window divided by its divisor.
+    fn average<A: Float, N: Size>(&self, sum: Vector<A, N>) -> Vector<A, N> {
+        if comptime!(!self.form.reciprocal) {
+            quotient::<A, N>(sum, self.divisors::<A, N>(), self.form)
+        } else if comptime!(!self.form.along_width) {
+            sum * self.scale::<A, N>()
+        } else if self.is_whole::<N>() {
+            sum * Vector::new(self.problem.reciprocal.get::<A>())
+        } else {
+            sum / self.divisors::<A, N>()
+        }
+    }
+
+    /// The reciprocal of the window's divisor, which is the same for all lanes.
+    pub(crate) fn scale<A: Float, N: Size>(&self) -> Vector<A, N> {
+        let scale = if self.is_whole::<N>() {
+            self.problem.reciprocal.get::<A>()
+        } else {
+            A::from_int(1) / self.divisors::<A, N>().extract(0usize)
+        };
+        Vector::new(scale)
+    }
+
+    /// Whether every tap is inside the input.
+    fn is_whole<N: Size>(&self) -> bool {
+        let problem = self.problem;
+        let axes = comptime!(self.form.axes);
+        let width = if comptime!(self.form.along_width && axes[2].clipped) {
+            let lanes = N::value() as i32;
+            let reach = (problem.width.kernel - 1) * problem.width.dilation;
+            let last = self.width.start + (lanes - 1) * problem.width.stride + reach;
+            self.width.start >= 0 && last < problem.width.input
+        } else {
+            has_all_taps(&problem.width, &self.width, axes[2])
+        };
+        width
+            && has_all_taps(&problem.depth, &self.depth, axes[0])
+            && has_all_taps(&problem.height, &self.height, axes[1])
+    }
+
+    fn is_empty(&self) -> bool {
+        if comptime!(self.form.may_be_empty()) {
+            self.depth.first >= self.depth.end
+                || self.height.first >= self.height.end
+                || self.width.first >= self.width.end
+        } else {
+            false.runtime()
+        }
+    }
+
+    /// The divisors of the windows of a vector.
+    fn divisors<A: Float, N: Size>(&self) -> Vector<A, N> {
+        let form = comptime!(self.form);
+        if comptime!(form.fold == Fold::AverageFixed) {
+            Vector::new(A::cast_from(self.problem.divisor))
+        } else if comptime!(form.along_width) {
+            let mut divisors = Vector::new(A::from_int(1));
+            #[unroll]
+            for i in 0..N::value() {
+                let o = self.column + i as u32;
+                let width = taps_of(&self.problem.width, o, form.axes[2]);
+                divisors.insert(i, A::cast_from(self.counted_taps(&width)));
+            }
+            divisors
+        } else {
+            Vector::new(A::cast_from(self.counted_taps(&self.width)))
+        }
+    }
+
+    /// The number of taps that a divisor counts.
+    fn counted_taps(&self, width: &Taps) -> i32 {
+        let problem = self.problem;
+        let form = comptime!(self.form);
+        counted(&problem.depth, &self.depth, form.axes[0], form.fold)
+            * counted(&problem.height, &self.height, form.axes[1], form.fold)
+            * counted(&problem.width, width, form.axes[2], form.fold)
     }
 }
 
@@ -87,86 +153,6 @@ pub(crate) fn quotient<A: Float, N: Size>(
         }
         None => sums / divisors,
     }
-}
-
-/// The reciprocal of a window's divisor, which is the same for all lanes.
-#[cube]
-pub(crate) fn scale<A: Float, N: Size>(
-    problem: &ProblemArgs,
-    site: &Site,
-    #[comptime] form: WindowForm,
-) -> Vector<A, N> {
-    let scale = if is_whole::<N>(problem, site, form) {
-        problem.reciprocal.get::<A>()
-    } else {
-        A::from_int(1) / divisors::<A, N>(problem, site, form).extract(0usize)
-    };
-    Vector::new(scale)
-}
-
-/// Whether every tap is inside the input.
-#[cube]
-fn is_whole<N: Size>(problem: &ProblemArgs, site: &Site, #[comptime] form: WindowForm) -> bool {
-    let width = if comptime!(form.along_width && form.axes[2].clipped) {
-        let lanes = N::value() as i32;
-        let reach = (problem.width.kernel - 1) * problem.width.dilation;
-        let last = site.width.start + (lanes - 1) * problem.width.stride + reach;
-        site.width.start >= 0 && last < problem.width.input
-    } else {
-        has_all_taps(&problem.width, &site.width, form.axes[2])
-    };
-    width
-        && has_all_taps(&problem.depth, &site.depth, form.axes[0])
-        && has_all_taps(&problem.height, &site.height, form.axes[1])
-}
-
-#[cube]
-fn is_empty(site: &Site, #[comptime] form: WindowForm) -> bool {
-    if comptime!(form.may_be_empty()) {
-        site.depth.first >= site.depth.end
-            || site.height.first >= site.height.end
-            || site.width.first >= site.width.end
-    } else {
-        false.runtime()
-    }
-}
-
-/// The divisors of the windows of a vector.
-#[cube]
-fn divisors<A: Float, N: Size>(
-    problem: &ProblemArgs,
-    site: &Site,
-    #[comptime] form: WindowForm,
-) -> Vector<A, N> {
-    if comptime!(form.fold == Fold::AverageFixed) {
-        Vector::new(A::cast_from(problem.divisor))
-    } else if comptime!(form.along_width) {
-        let mut divisors = Vector::new(A::from_int(1));
-        #[unroll]
-        for i in 0..N::value() {
-            let width = taps_of(&problem.width, site.column + i as u32, form.axes[2]);
-            let taps = counted_taps(problem, &site.depth, &site.height, &width, form);
-            divisors.insert(i, A::cast_from(taps));
-        }
-        divisors
-    } else {
-        let taps = counted_taps(problem, &site.depth, &site.height, &site.width, form);
-        Vector::new(A::cast_from(taps))
-    }
-}
-
-/// The number of taps that a divisor counts.
-#[cube]
-fn counted_taps(
-    problem: &ProblemArgs,
-    depth: &Taps,
-    height: &Taps,
-    width: &Taps,
-    #[comptime] form: WindowForm,
-) -> i32 {
-    counted(&problem.depth, depth, form.axes[0], form.fold)
-        * counted(&problem.height, height, form.axes[1], form.fold)
-        * counted(&problem.width, width, form.axes[2], form.fold)
 }
 
 /// The number of taps on one axis that a divisor counts.

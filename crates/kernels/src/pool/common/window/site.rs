@@ -4,12 +4,14 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
 use super::{ProblemArgs, WindowForm};
-use crate::cube::axis::{Taps, coordinate, taps_of};
+use crate::cube::axis::{Taps, coordinate, is_inside, taps_of};
+use crate::cube::ranges::{Point, Ranges};
 
 /// The position of an output, and which taps of its window are inside the input.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(crate) struct Site {
+pub(crate) struct Site<'a> {
+    pub(crate) problem: &'a ProblemArgs,
     pub(crate) sample: u32,
     /// The vector within the pixel.
     pub(crate) pixel_vector: u32,
@@ -18,21 +20,89 @@ pub(crate) struct Site {
     pub(crate) depth: Taps,
     pub(crate) height: Taps,
     pub(crate) width: Taps,
+    #[cube(comptime)]
+    pub(crate) form: WindowForm,
 }
 
 #[cube]
-pub(crate) fn site_of(problem: &ProblemArgs, vector: u32, #[comptime] form: WindowForm) -> Site {
-    let (pixel, pixel_vector) =
-        if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
-    let (row, w) = problem.width.output.div_mod(pixel);
-    let (sample, d, h) = split_row(row, &problem.depth.output, &problem.height.output, form.rank);
-    Site {
-        sample,
-        pixel_vector,
-        column: w,
-        depth: taps_of(&problem.depth, d, form.axes[0]),
-        height: taps_of(&problem.height, h, form.axes[1]),
-        width: taps_of(&problem.width, w, form.axes[2]),
+impl<'a> Site<'a> {
+    /// The site of output `vector`.
+    pub(crate) fn new(
+        problem: &'a ProblemArgs,
+        vector: u32,
+        #[comptime] form: WindowForm,
+    ) -> Site<'a> {
+        let (pixel, pixel_vector) =
+            if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
+        let (row, w) = problem.width.output.div_mod(pixel);
+        let (sample, d, h) =
+            split_row(row, &problem.depth.output, &problem.height.output, form.rank);
+        Site::<'a> {
+            problem,
+            sample,
+            pixel_vector,
+            column: w,
+            depth: taps_of(&problem.depth, d, form.axes[0]),
+            height: taps_of(&problem.height, h, form.axes[1]),
+            width: taps_of(&problem.width, w, form.axes[2]),
+            form,
+        }
+    }
+
+    /// The taps inside the input.
+    pub(crate) fn taps(&self) -> Ranges {
+        let (depth, height, width) = (&self.depth, &self.height, &self.width);
+        Ranges {
+            first: Point { d: depth.first, h: height.first, w: width.first },
+            end: Point { d: depth.end, h: height.end, w: width.end },
+        }
+    }
+
+    /// All taps, for a loop that is unrolled.
+    pub(crate) fn all_taps(&self) -> Ranges {
+        Ranges::of(comptime!(self.form.axes.map(|axis| axis.taps.unwrap_or(0))))
+    }
+
+    /// The number of taps inside the input.
+    pub(crate) fn count(&self) -> i32 {
+        (self.depth.end - self.depth.first)
+            * (self.height.end - self.height.first)
+            * (self.width.end - self.width.first)
+    }
+
+    /// Whether a tap of an unrolled loop is inside the input.
+    pub(crate) fn has(&self, tap: Point) -> bool {
+        let [depth, height, width] = comptime!(self.form.axes);
+        is_inside(&self.depth, tap.d, depth)
+            && is_inside(&self.height, tap.h, height)
+            && is_inside(&self.width, tap.w, width)
+    }
+
+    /// The position and the vector of a tap.
+    pub(crate) fn tap(&self, tap: Point) -> Tap {
+        let [depth, height, width] = comptime!(self.form.axes);
+        let d = coordinate(&self.problem.depth, &self.depth, tap.d, depth);
+        let h = coordinate(&self.problem.height, &self.height, tap.h, height);
+        let w = coordinate(&self.problem.width, &self.width, tap.w, width);
+        self.tap_at(d, h, w)
+    }
+
+    /// The tap at a coordinate of the input.
+    pub(crate) fn tap_at(&self, d: i32, h: i32, w: i32) -> Tap {
+        let position = plane_position(self.problem, d, h, w);
+        Tap { position, vector: self.vector_at(position) }
+    }
+
+    /// The vector of the input at a position within the plane of one channel.
+    pub(crate) fn vector_at(&self, position: i32) -> u32 {
+        let problem = self.problem;
+        let plane = problem.depth.input * problem.height.input * problem.width.input;
+        let pixel = self.sample * plane as u32 + position as u32;
+        if comptime!(self.form.channels) {
+            pixel * problem.pixel_vectors + self.pixel_vector
+        } else {
+            pixel
+        }
     }
 }
 
@@ -60,47 +130,4 @@ pub(crate) fn plane_position(problem: &ProblemArgs, d: i32, h: i32, w: i32) -> i
 pub(crate) struct Tap {
     pub(crate) position: i32,
     pub(crate) vector: u32,
-}
-
-/// The tap (`td`, `th`, `tw`) of a window.
-#[cube]
-pub(crate) fn tap_of(
-    problem: &ProblemArgs,
-    site: &Site,
-    td: i32,
-    th: i32,
-    tw: i32,
-    #[comptime] form: WindowForm,
-) -> Tap {
-    let d = coordinate(&problem.depth, &site.depth, td, form.axes[0]);
-    let h = coordinate(&problem.height, &site.height, th, form.axes[1]);
-    let w = coordinate(&problem.width, &site.width, tw, form.axes[2]);
-    tap_at(problem, site, d, h, w, form)
-}
-
-/// The tap at a coordinate of the input.
-#[cube]
-pub(crate) fn tap_at(
-    problem: &ProblemArgs,
-    site: &Site,
-    d: i32,
-    h: i32,
-    w: i32,
-    #[comptime] form: WindowForm,
-) -> Tap {
-    let position = plane_position(problem, d, h, w);
-    Tap { position, vector: vector_at(problem, site, position, form) }
-}
-
-/// The vector of the input at a position within the plane of one channel.
-#[cube]
-pub(crate) fn vector_at(
-    problem: &ProblemArgs,
-    site: &Site,
-    position: i32,
-    #[comptime] form: WindowForm,
-) -> u32 {
-    let plane = problem.depth.input * problem.height.input * problem.width.input;
-    let pixel = site.sample * plane as u32 + position as u32;
-    if comptime!(form.channels) { pixel * problem.pixel_vectors + site.pixel_vector } else { pixel }
 }

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use crate::cube::convert::widen;
 use crate::cube::unit::unit_position;
-use crate::pool::common::window::{Accumulator, combine, finish, identity};
+use crate::pool::common::window::{Accumulator, combine, identity};
 use crate::pool::strips::form::Form;
 use crate::pool::strips::strip::{
     Strip, Strips, exists, is_interior, row_at, site_at, strip_at, vector_of,
@@ -53,7 +53,7 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     strips: &Strips,
-    strip: &Strip,
+    strip: &Strip<'_>,
     start: u32,
     end: u32,
     #[comptime] form: Form,
@@ -63,7 +63,7 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
     let mut lines = Sequence::<Line>::new();
     #[unroll]
     for n in 0..form.all_lines() {
-        let row = row_at(&strips.problem, &strip.site, comptime!(form.nth_line(n)), form);
+        let row = row_at(&strip.site, comptime!(form.nth_line(n)), form);
         let first = row.x as usize * strips.width_vectors as usize;
         lines.push(Line { first, inside: row.inside });
     }
@@ -103,17 +103,9 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
                 let value = reduce_lanes::<A, N, M>(&read, outputs, i, form);
                 let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
                 let column = w * comptime!(form.reach.output as u32);
-                let site = site_at(&strips.problem, strip, strip.first + nth, column, true, form);
+                let site = site_at(strip, strip.first + nth, column, true, form);
                 let vector = strip.output + nth * strip.step + w;
-                finish::<S, A, N>(
-                    output,
-                    indices,
-                    &strips.problem,
-                    &site,
-                    &folded,
-                    vector,
-                    form.window,
-                );
+                site.finish::<S, A, N>(output, indices, &folded, vector);
             }
         }
     }

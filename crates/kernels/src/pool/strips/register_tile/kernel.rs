@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::{positions, values};
 use crate::cube::unit::unit_position;
 use crate::pool::common::tiled;
-use crate::pool::common::window::{ProblemArgs, Site};
+use crate::pool::common::window::Site;
 use crate::pool::strips::form::Form;
 use crate::pool::strips::strip::{Strip, Strips, is_interior, site_at, strip_at};
 
@@ -48,14 +48,14 @@ pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
 
 /// The position of a unit's strip, or of the first of several side by side.
 #[derive(CubeType)]
-pub(super) struct Block {
-    pub(super) strip: Strip,
+pub(super) struct Block<'a> {
+    pub(super) strip: Strip<'a>,
     /// The first of the columns that belong to this unit only.
     pub(super) first_own: u32,
 }
 
 #[cube]
-fn block_of(strips: &Strips, unit: u32, #[comptime] form: Form) -> Block {
+fn block_of<'a>(strips: &'a Strips, unit: u32, #[comptime] form: Form) -> Block<'a> {
     let (w, lane, row) = if comptime!(form.window.channels) {
         tiled(&strips.tiles, &strips.width, unit)
     } else {
@@ -70,19 +70,18 @@ fn block_of(strips: &Strips, unit: u32, #[comptime] form: Form) -> Block {
     } else {
         own
     };
-    Block { strip: strip_at(strips, row, w, lane, form), first_own: own - w }
+    Block::<'a> { strip: strip_at(strips, row, w, lane, form), first_own: own - w }
 }
 
 /// The site of the strip's output `i`, in column `v` of the strip.
 #[cube]
-pub(super) fn site_of(
-    problem: &ProblemArgs,
-    strip: &Strip,
+pub(super) fn site_of<'a>(
+    strip: &Strip<'a>,
     #[comptime] i: u32,
     #[comptime] v: u32,
     #[comptime] form: Form,
-) -> Site {
+) -> Site<'a> {
     let (o, axis) = (strip.first + i, comptime!(form.along.axis));
     let column = if comptime!(axis == 2) { o } else { strip.site.column + v };
-    site_at(problem, strip, o, column, comptime!(axis == 2 || v > 0), form)
+    site_at(strip, o, column, comptime!(axis == 2 || v > 0), form)
 }

@@ -12,7 +12,7 @@ use crate::cube::axis::{AxisForm, coordinate};
 use crate::cube::convert::{Comparison, narrow, widen};
 use crate::pool::common::lanes_of;
 use crate::pool::common::window::{
-    Accumulator, ProblemArgs, Site, combine, finish, fold_with, index_of, plane_position, tap_at,
+    Accumulator, ProblemArgs, Site, combine, fold_with, plane_position,
 };
 use crate::pool::strips::form::Form;
 use crate::pool::strips::strip::{Strip, Strips, exists, outputs_along, site_at, vector_of};
@@ -34,7 +34,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     strips: &Strips,
-    strip: &Strip,
+    strip: &Strip<'_>,
     #[comptime] form: Form,
 ) -> bool {
     let mut rows = Sequence::<Accumulator<A, N>>::new();
@@ -57,11 +57,10 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     let has_nan = has_nan::<A, N>(&folds, form);
     #[unroll]
     for i in 0..form.along.outputs {
-        let site = site_of(&strips.problem, strip, i, 0u32, form);
+        let site = site_of(strip, i, 0u32, form);
         let vector = strip.output + i * strip.step;
         if exists(strips, strip, i, form) {
-            let folded = folds.index(i as usize);
-            finish::<S, A, N>(output, indices, &strips.problem, &site, folded, vector, form.window);
+            site.finish::<S, A, N>(output, indices, folds.index(i as usize), vector);
         }
     }
     has_nan
@@ -93,7 +92,7 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     strips: &Strips,
-    strip: &Strip,
+    strip: &Strip<'_>,
     #[comptime] form: Form,
 ) {
     #[comptime]
@@ -103,16 +102,10 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
                 let there = min(outputs_along(strips, form) - strip.first, form.along.outputs);
                 for i in 0..there {
                     let o = strip.first + i;
-                    let site = site_at(&strips.problem, strip, o, strip.site.column, false, form);
+                    let site = site_at(strip, o, strip.site.column, false, form);
                     let last = last_nan::<S, A, N, M>(input, strips, &site, form);
                     let at = (strip.output + i * strip.step) as usize;
-                    let index = index_of(
-                        &strips.problem,
-                        site.sample,
-                        site.pixel_vector,
-                        last,
-                        form.window,
-                    );
+                    let index = site.index::<N>(last);
                     let is_there = last.greater_than(&Vector::new(i32::MIN));
                     indices[at] = select_many(is_there, index, indices[at]);
                 }
@@ -127,7 +120,7 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
 fn last_nan<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     strips: &Strips,
-    site: &Site,
+    site: &Site<'_>,
     #[comptime] form: Form,
 ) -> Vector<i32, N> {
     let last = RuntimeCell::<Vector<i32, N>>::new(Vector::new(i32::MIN));
@@ -158,7 +151,7 @@ fn last_nan<S: Float, A: Float, N: Size, M: Size>(
 fn row<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     strips: &Strips,
-    site: &Site,
+    site: &Site<'_>,
     #[comptime] j: u32,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
@@ -176,7 +169,7 @@ fn row<S: Float, A: Float, N: Size, M: Size>(
 fn line<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     strips: &Strips,
-    site: &Site,
+    site: &Site<'_>,
     #[comptime] line: Line,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
@@ -185,7 +178,7 @@ fn line<S: Float, A: Float, N: Size, M: Size>(
     if comptime!(form.window.along_width) {
         lanes::<S, A, N, M>(input, strips, site, depth.x, height.x, form)
     } else {
-        pixels::<S, A, N, M>(input, &strips.problem, site, depth.x, height.x, line.width, form)
+        pixels::<S, A, N, M>(input, site, depth.x, height.x, line.width, form)
     }
 }
 
@@ -193,18 +186,17 @@ fn line<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn pixels<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
-    site: &Site,
+    site: &Site<'_>,
     d: i32,
     h: i32,
     #[comptime] first: TapForm,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    let mut folded = pixel::<S, A, N, M>(input, problem, site, d, h, first, form);
+    let mut folded = pixel::<S, A, N, M>(input, site, d, h, first, form);
     #[unroll]
     for t in 1..form.taps(2) {
         let tap = comptime!(form.tap(2, t));
-        let next = pixel::<S, A, N, M>(input, problem, site, d, h, tap, form);
+        let next = pixel::<S, A, N, M>(input, site, d, h, tap, form);
         fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.window);
     }
     folded
@@ -213,15 +205,14 @@ fn pixels<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn pixel<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
-    site: &Site,
+    site: &Site<'_>,
     d: i32,
     h: i32,
     #[comptime] tap: TapForm,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    let width = step(&problem.width, &site.width, tap, form.window.axes[2]);
-    let tap = tap_at(problem, site, d, h, width.x, form.window);
+    let width = step(&site.problem.width, &site.width, tap, form.window.axes[2]);
+    let tap = site.tap_at(d, h, width.x);
     // If lanes are channels, both vectors have the same number.
     let element = Vector::<S, N>::cast_from(input[tap.vector as usize]);
     let value = widen::<S, A, N>(element, form.window.widened);
@@ -235,7 +226,7 @@ fn pixel<S: Float, A: Float, N: Size, M: Size>(
 fn lanes<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     strips: &Strips,
-    site: &Site,
+    site: &Site<'_>,
     d: i32,
     h: i32,
     #[comptime] form: Form,
@@ -245,7 +236,7 @@ fn lanes<S: Float, A: Float, N: Size, M: Size>(
     let start = plane_position(&strips.problem, d, h, site.width.start);
     let mut folded = Accumulator::<A, N> {
         value: lanes_of::<A, N, M>(&vectors, 0usize, 1usize, 0usize, width),
-        position: first_inside::<N>(&strips.problem, site, d, h, form),
+        position: first_inside::<N>(site, d, h, form),
     };
     #[unroll]
     for t in 1..width.taps {
@@ -263,7 +254,7 @@ fn lanes<S: Float, A: Float, N: Size, M: Size>(
 fn vectors_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
     strips: &Strips,
-    site: &Site,
+    site: &Site<'_>,
     d: i32,
     h: i32,
     #[comptime] form: Form,
@@ -297,20 +288,19 @@ fn vectors_of<S: Float, A: Float, M: Size>(
 /// For each lane, the position on a line of its first tap inside the input, given as lane 0's for the same tap.
 #[cube]
 fn first_inside<N: Size>(
-    problem: &ProblemArgs,
-    site: &Site,
+    site: &Site<'_>,
     d: i32,
     h: i32,
     #[comptime] form: Form,
 ) -> Vector<i32, N> {
-    let line = plane_position(problem, d, h, 0i32);
+    let line = plane_position(site.problem, d, h, 0i32);
     if comptime!(form.window.axes[2].may_be_outside(0)) {
         let mut first = Vector::<i32, N>::new(line);
         #[unroll]
         for i in 0..N::value() {
             let lane = comptime!((i * form.reach.stride) as i32);
             let column =
-                first_coordinate(problem, site.width.start + lane, form.window.axes[2]) - lane;
+                first_coordinate(site.problem, site.width.start + lane, form.window.axes[2]) - lane;
             first.insert(i, line + column);
         }
         first

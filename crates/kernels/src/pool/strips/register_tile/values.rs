@@ -22,9 +22,7 @@ use cubecl::prelude::*;
 use super::kernel::{Block, site_of};
 use crate::cube::convert::{round, widen, widen_kept};
 use crate::pool::common::own_column;
-use crate::pool::common::window::{
-    Accumulator, ProblemArgs, Site, combine, finish, identity, scale,
-};
+use crate::pool::common::window::{Accumulator, ProblemArgs, Site, combine, identity};
 use crate::pool::strips::form::Form;
 use crate::pool::strips::strip::{Strip, Strips, exists, row_at, vector_of};
 use crate::pool::strips::taps::step;
@@ -85,12 +83,12 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     strips: &Strips,
-    block: &Block,
+    block: &Block<'_>,
     #[comptime] form: Form,
 ) {
     let strip = &block.strip;
     let reads = reads_of(strips, &strip.site, 0u32, form);
-    let scales = scales_of::<A, N>(&strips.problem, strip, form);
+    let scales = scales_of::<A, N>(strip, form);
     let mut rows = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for pair in 0..comptime!(form.along.outputs.div_ceil(PAIR)) {
@@ -125,16 +123,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
             let o = comptime!(first + i);
             if exists(strips, strip, o, form) {
                 write::<S, A, N, M>(
-                    output,
-                    indices,
-                    &strips.problem,
-                    block,
-                    &reads,
-                    &scales,
-                    &folds,
-                    o,
-                    count,
-                    form,
+                    output, indices, block, &reads, &scales, &folds, o, count, form,
                 );
             }
         }
@@ -149,7 +138,7 @@ struct Reads {
 }
 
 #[cube]
-fn reads_of(strips: &Strips, site: &Site, #[comptime] j: u32, #[comptime] form: Form) -> Reads {
+fn reads_of(strips: &Strips, site: &Site<'_>, #[comptime] j: u32, #[comptime] form: Form) -> Reads {
     let mut offsets = Sequence::<u32>::new();
     let mut inside = Sequence::<bool>::new();
     if comptime!(form.window.along_width) {
@@ -181,7 +170,7 @@ fn reads_of(strips: &Strips, site: &Site, #[comptime] j: u32, #[comptime] form: 
 fn row_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
     strips: &Strips,
-    site: &Site,
+    site: &Site<'_>,
     reads: &Reads,
     #[comptime] j: u32,
     #[comptime] form: Form,
@@ -216,14 +205,14 @@ fn row_of<S: Float, A: Float, M: Size>(
 fn line_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
     strips: &Strips,
-    site: &Site,
+    site: &Site<'_>,
     reads: &Reads,
     #[comptime] j: u32,
     #[comptime] i: u32,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, M>> {
     let line = comptime!(form.line(j, i));
-    let row = row_at(&strips.problem, site, line, form);
+    let row = row_at(site, line, form);
     let vectors = if comptime!(form.window.along_width) {
         strips.width_vectors
     } else {
@@ -268,16 +257,15 @@ fn line_of<S: Float, A: Float, M: Size>(
 /// The reciprocal of the divisor of each column's windows, if they share one.
 #[cube]
 fn scales_of<A: Float, N: Size>(
-    problem: &ProblemArgs,
-    strip: &Strip,
+    strip: &Strip<'_>,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, N>> {
     let mut scales = Sequence::<Vector<A, N>>::new();
     if comptime!(form.scales_columns()) {
         #[unroll]
         for v in 0..form.columns {
-            let site = site_of(problem, strip, 0u32, v, form);
-            scales.push(scale::<A, N>(problem, &site, form.window));
+            let site = site_of(strip, 0u32, v, form);
+            scales.push(site.scale::<A, N>());
         }
     }
     scales
@@ -288,8 +276,7 @@ fn scales_of<A: Float, N: Size>(
 fn write<S: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-    problem: &ProblemArgs,
-    block: &Block,
+    block: &Block<'_>,
     reads: &Reads,
     scales: &Sequence<Vector<A, N>>,
     folds: &Sequence<Vector<A, M>>,
@@ -301,10 +288,10 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
     let vector = strip.output + o * strip.step;
     let own = comptime!((o % PAIR) as usize);
     if comptime!(form.window.along_width) {
-        let value = lanes_at::<A, N, M>(problem, reads, folds, own, count, form);
+        let value = lanes_at::<A, N, M>(strip.site.problem, reads, folds, own, count, form);
         let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
-        let site = site_of(problem, strip, o, 0u32, form);
-        finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.window);
+        let site = site_of(strip, o, 0u32, form);
+        site.finish::<S, A, N>(output, indices, &folded, vector);
     } else {
         #[unroll]
         for v in 0..form.columns {
@@ -317,14 +304,14 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
             } else {
                 own_column(v, block.first_own, form.columns)
             };
-            let vector = vector + column * problem.pixel_vectors;
+            let vector = vector + column * strip.site.problem.pixel_vectors;
             if comptime!(form.scales_columns()) {
                 let average = value * *scales.index(v as usize);
                 output[vector as usize] = round::<A, S, N>(average, form.window.rounds);
             } else {
-                let site = site_of(problem, strip, o, v, form);
+                let site = site_of(strip, o, v, form);
                 let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
-                finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.window);
+                site.finish::<S, A, N>(output, indices, &folded, vector);
             }
         }
     }
