@@ -106,6 +106,15 @@ pub enum PlanError {
         /// Whether the reduction returns indices.
         needed: bool,
     },
+    /// The tensor that was pooled was given but is not needed, or is needed but was not given.
+    #[error(
+        "the tensor that was pooled is {}",
+        if *needed { "needed for this gradient; give it" } else { "not needed; give none" }
+    )]
+    Pooled {
+        /// Whether the launch reads it.
+        needed: bool,
+    },
     /// The requested kernel cannot compute this problem.
     #[error(
         "the {kernel} kernel does not compute this problem: {reason}; leave the choice to the plan"

@@ -8,7 +8,7 @@
 //! ```
 //! use cubecl::client::Client;
 //! use cubecl::server::Handle;
-//! use windowpane_kernels::pool::{Output, Plan, Problem, Reduction, launch};
+//! use windowpane_kernels::pool::{Output, Plan, Problem, Reduction, Tensors, launch};
 //! use windowpane_kernels::{Capabilities, DType, Layout, PlanError, Pooling, Shape, Target, Window};
 //!
 //! /// Max pooling of 8×112×112×64 numbers in f32, with 3×3 windows and a stride of 2.
@@ -18,11 +18,11 @@
 //!     let layout = Layout::ChannelsLast;
 //!     let window = Window::new([3, 3]).stride([2, 2]).padding([1, 1]);
 //!     let pooling = Pooling::new(Shape::from_dims(&[8, 112, 112, 64], layout)?, &window, layout)?;
-//!     let (max, dtype) = (Reduction::max(Output::Values), DType::F32);
-//!     let plan = Plan::new(Problem::new(&pooling, max, dtype), &device)?;
-//!     let y = client.empty(device.buffer_size(dtype, pooling.output().elements()));
+//!     let problem = Problem::new(&pooling, Reduction::max(Output::Values), DType::F32);
+//!     let plan = Plan::new(problem, &device)?;
+//!     let y = client.empty(device.buffer_size(DType::F32, pooling.output().elements()));
 //!     let target = Target { client, device: &device };
-//!     launch(target, &pooling, max, dtype, &plan, [x, &y], None)?;
+//!     launch(target, problem, &plan, Tensors::new(x, &y))?;
 //!     Ok(y)
 //! }
 //! ```

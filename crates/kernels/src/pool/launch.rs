@@ -2,11 +2,11 @@
 
 use cubecl::client::Client;
 use cubecl::server::Handle;
-use windowpane_geometry::{DType, Exponent, Fractional, IndexBase, Pooling};
+use windowpane_geometry::{DType, Fractional, IndexBase, Pooling};
 
 use super::common::{Buffers, Task, Tensor};
 use super::fractional::{self, Draws};
-use super::problem::{Gradient, Output, Problem, Reduction};
+use super::problem::{Output, Problem, Reduction};
 use super::select::Plan;
 use super::unpool;
 use crate::cube::buffers::{Given, check};
@@ -14,150 +14,105 @@ use crate::device::{Target, can_rank, has_powers};
 use crate::error::{PlanError, ensure};
 use crate::packed;
 
-/// Launches a pooling. `input` and `output` hold elements of `dtype`; `indices` holds one `i32` per output if the
-/// reduction returns indices.
+/// The tensors of a launch, with elements of the problem's type.
+#[derive(Clone, Copy)]
+pub struct Tensors<'a> {
+    /// The input; for a gradient, the output's gradient.
+    pub read: &'a Handle,
+    /// The output; for a gradient, the input's gradient.
+    pub written: &'a Handle,
+    /// One `i32` per output if the reduction returns indices. A pooling writes them, its gradient reads them.
+    pub indices: Option<&'a Handle>,
+    /// The tensor that was pooled, which only the gradient of a norm reads.
+    pub pooled: Option<&'a Handle>,
+}
+
+impl<'a> Tensors<'a> {
+    /// The tensors of a launch that needs no others.
+    pub fn new(read: &'a Handle, written: &'a Handle) -> Self {
+        Self { read, written, indices: None, pooled: None }
+    }
+
+    /// The buffers to be checked: the one that is read, the one that is written, and the indices.
+    fn given(self, task: Task<'_>, dtype: DType) -> ([Given<'a>; 2], Option<Given<'a>>) {
+        let (inputs, outputs) = (task.inputs(), task.outputs());
+        let ends = match task.problem.gradient {
+            false => [("the input", inputs), ("the output", outputs)],
+            true => [("the output's gradient", outputs), ("the input's gradient", inputs)],
+        };
+        let [(reads, read), (writes, written)] = ends;
+        let ends =
+            [given(reads, self.read, dtype, read), given(writes, self.written, dtype, written)];
+        (ends, self.indices.map(|it| given("the indices", it, DType::I32, outputs)))
+    }
+}
+
+/// Launches a pooling or its gradient.
 ///
-/// The launch is asynchronous; errors of the device are returned by the call that reads the output.
+/// The launch is asynchronous; errors of the device are returned by the call that reads the result.
 pub fn launch(
     target: Target<'_>,
-    pooling: &Pooling,
-    reduction: Reduction,
-    dtype: DType,
+    problem: Problem<'_>,
     plan: &Plan,
-    [input, output]: [&Handle; 2],
-    indices: Option<&Handle>,
+    tensors: Tensors<'_>,
 ) -> Result<(), PlanError> {
     let Target { client, device } = target;
-    let task = plan.task(Problem::new(pooling, reduction, dtype), device)?;
-    check_powers(client, reduction, dtype)?;
-    check_keys(client, reduction, dtype)?;
-    check_indices(reduction, indices)?;
-    let read = given("the input", input, dtype, task.inputs());
-    let written = given("the output", output, dtype, task.outputs());
-    let indices = indices.map(|it| given("the indices", it, DType::I32, task.outputs()));
-    check(device, &[read], &with(written, indices))?;
-    compute(target, task, plan, [read, written], indices)
-}
-
-/// Launches the gradient of a pooling. `dy` has as many elements as the output, `dx` as many as the input; for a
-/// maximum or a drawing, `winners` holds one `i32` per output.
-///
-/// Asynchronous, like the forward launch.
-pub fn launch_backward(
-    target: Target<'_>,
-    pooling: &Pooling,
-    gradient: Gradient,
-    dtype: DType,
-    plan: &Plan,
-    [dy, dx]: [&Handle; 2],
-    winners: Option<&Handle>,
-) -> Result<(), PlanError> {
-    let device = target.device;
-    let task = plan.task(gradient.of(pooling, dtype), device)?;
-    check_indices(task.reduction(), winners)?;
-    let read = given("the output's gradient", dy, dtype, task.outputs());
-    let written = given("the input's gradient", dx, dtype, task.inputs());
-    let winners = winners.map(|it| given("the indices", it, DType::I32, task.outputs()));
-    check(device, &with(read, winners), &[written])?;
-    compute(target, task, plan, [read, written], winners)
-}
-
-/// Launches the plan's kernel on checked buffers.
-fn compute(
-    target: Target<'_>,
-    task: Task<'_>,
-    plan: &Plan,
-    [read, written]: [Given<'_>; 2],
-    indices: Option<Given<'_>>,
-) -> Result<(), PlanError> {
+    let Problem { reduction, dtype, gradient, .. } = problem;
+    let task = plan.task(problem, device)?;
+    check_operations(client, reduction, dtype)?;
+    let needed = reduction.has_indices();
+    ensure(needed == tensors.indices.is_some(), PlanError::Indices { needed })?;
+    let needed = gradient && problem.is_norm();
+    ensure(needed == tensors.pooled.is_some(), PlanError::Pooled { needed })?;
+    let ([read, written], indices) = tensors.given(task, dtype);
+    let pooled = tensors.pooled.map(|it| given("the input", it, dtype, task.inputs()));
+    let (winners, found) = if gradient { (indices, None) } else { (None, indices) };
+    check(device, &all([Some(read), pooled, winners]), &all([Some(written), found]))?;
     if written.elements == 0 {
         return Ok(());
     }
-    let indices = indices.map(|indices| Tensor::new(indices.handle, indices.elements));
-    let buffers = [read, written].map(|given| (given.handle, given.elements));
-    packed::computed(target, read.dtype, buffers, |_, input, output| {
-        let input = Tensor::new(input, read.elements);
-        let output = Tensor::new(output, written.elements);
-        plan.launch(task, Buffers { client: target.client, input, output, indices, pooled: None })
+    let [indices, pooled] = [indices, pooled].map(|given| given.map(tensor));
+    packed::computed(target, dtype, [read, written].map(buffer), |_, from, to| {
+        let input = Tensor::new(from, read.elements);
+        let output = Tensor::new(to, written.elements);
+        plan.launch(task, Buffers { client, input, output, indices, pooled })
     })
 }
 
-/// Launches the gradient of a norm. `dy` has as many elements as the output, `x` and `dx` as many as the input.
+/// Launches fractional max pooling, or its gradient, which needs the indices and the random numbers of the pooling.
 ///
-/// Asynchronous, like the forward launch.
-pub fn launch_lp_backward(
-    target: Target<'_>,
-    pooling: &Pooling,
-    p: Exponent,
-    dtype: DType,
-    plan: &Plan,
-    [dy, x, dx]: [&Handle; 3],
-) -> Result<(), PlanError> {
-    let reduction = Reduction::Norm(p);
-    let task = plan.task(Problem::new(pooling, reduction, dtype).backward(), target.device)?;
-    let (inputs, outputs) = (task.inputs(), task.outputs());
-    check_powers(target.client, reduction, dtype)?;
-    let read =
-        [given("the output's gradient", dy, dtype, outputs), given("the input", x, dtype, inputs)];
-    check(target.device, &read, &[given("the input's gradient", dx, dtype, inputs)])?;
-    if inputs == 0 {
-        return Ok(());
-    }
-    let (input, output) = (Tensor::new(dy, outputs), Tensor::new(dx, inputs));
-    let pooled = Some(Tensor::new(x, inputs));
-    plan.launch(task, Buffers { client: target.client, input, output, indices: None, pooled })
-}
-
-/// Launches fractional max pooling. `x` has as many elements as the input, `y` as many as the output, and `indices` one
-/// `i32` per output.
+/// Asynchronous, like [`launch`].
 pub fn launch_fractional(
     target: Target<'_>,
     problem: &Fractional,
     base: IndexBase,
     dtype: DType,
     draws: Draws<'_>,
-    [x, y]: [&Handle; 2],
-    indices: Option<&Handle>,
+    gradient: bool,
+    tensors: Tensors<'_>,
 ) -> Result<(), PlanError> {
     let Target { client, device } = target;
-    let task = fractional::task(problem, dtype, base, false, device)?;
-    let (inputs, outputs) = (task.inputs(), task.outputs());
-    let read = with(given("the input", x, dtype, inputs), draws.given(problem));
-    let indices = indices.map(|it| given("the indices", it, DType::I32, outputs));
-    check(device, &read, &with(given("the output", y, dtype, outputs), indices))?;
-    if outputs > 0 {
-        let tensors = [Tensor::new(x, inputs), Tensor::new(y, outputs)];
-        let indices = indices.map(|indices| Tensor::new(indices.handle, outputs));
-        fractional::launch(client, task, problem, draws, tensors, indices);
+    let task = fractional::task(problem, dtype, base, gradient, device)?;
+    let needed = gradient;
+    ensure(!needed || tensors.indices.is_some(), PlanError::Indices { needed })?;
+    let ([read, written], indices) = tensors.given(task, dtype);
+    let (winners, found) = if gradient { (indices, None) } else { (None, indices) };
+    let reads = all([Some(read), draws.given(problem), winners]);
+    check(device, &reads, &all([Some(written), found]))?;
+    if written.elements > 0 {
+        let ends = [tensor(read), tensor(written)];
+        match winners.map(tensor) {
+            Some(winners) => {
+                fractional::launch_backward(client, task, problem, draws, ends, winners)
+            }
+            None => fractional::launch(client, task, problem, draws, ends, found.map(tensor)),
+        }
     }
     Ok(())
 }
 
-/// Launches the gradient of fractional max pooling. `dy` and `winners` have as many elements as the output, `dx` as many as
-/// the input; the random numbers are those of the pooling.
-pub fn launch_fractional_backward(
-    target: Target<'_>,
-    problem: &Fractional,
-    base: IndexBase,
-    dtype: DType,
-    draws: Draws<'_>,
-    [dy, winners, dx]: [&Handle; 3],
-) -> Result<(), PlanError> {
-    let Target { client, device } = target;
-    let task = fractional::task(problem, dtype, base, true, device)?;
-    let (inputs, outputs) = (task.inputs(), task.outputs());
-    let mut read = with(given("the output's gradient", dy, dtype, outputs), draws.given(problem));
-    read.push(given("the indices", winners, DType::I32, outputs));
-    check(device, &read, &[given("the input's gradient", dx, dtype, inputs)])?;
-    if inputs > 0 {
-        let [dy, winners] = [dy, winners].map(|handle| Tensor::new(handle, outputs));
-        let tensors = [dy, winners, Tensor::new(dx, inputs)];
-        fractional::launch_backward(client, task, problem, draws, tensors);
-    }
-    Ok(())
-}
-
-/// Launches unpooling. `y` and `indices` have as many elements as `pooling`'s output, `x` as many as its input.
+/// Launches unpooling, or its gradient. For unpooling, `from` and `indices` have as many elements as `pooling`'s output
+/// and `to` as many as its input; for the gradient, `from` has as many as the input and `to` as the output.
 ///
 /// Returns one `i32`, to be read with the result: the first element whose index is out of range, or
 /// [`unpool::NONE_OUT_OF_RANGE`].
@@ -167,55 +122,25 @@ pub fn launch_unpool(
     base: IndexBase,
     dtype: DType,
     plan: &Plan,
-    [y, indices, x]: [&Handle; 3],
-) -> Result<Handle, PlanError> {
-    let read = given("the input", y, dtype, pooling.output().elements());
-    let written = given("the output", x, dtype, pooling.input().elements());
-    launch_by_indices(target, pooling, base, plan, [read, written], indices, unpool::launch)
-}
-
-/// Launches the gradient of unpooling. `dx` has as many elements as `pooling`'s input, `indices` and `dy` as many as
-/// its output. Returns the same value as [`launch_unpool`].
-pub fn launch_unpool_backward(
-    target: Target<'_>,
-    pooling: &Pooling,
-    base: IndexBase,
-    dtype: DType,
-    plan: &Plan,
-    [dx, indices, dy]: [&Handle; 3],
-) -> Result<Handle, PlanError> {
-    let read = given("the output's gradient", dx, dtype, pooling.input().elements());
-    let written = given("the input's gradient", dy, dtype, pooling.output().elements());
-    launch_by_indices(
-        target,
-        pooling,
-        base,
-        plan,
-        [read, written],
-        indices,
-        unpool::launch_backward,
-    )
-}
-
-/// Launches unpooling or its gradient: `launch` moves what `read` holds to where the indices say.
-fn launch_by_indices(
-    target: Target<'_>,
-    pooling: &Pooling,
-    base: IndexBase,
-    plan: &Plan,
-    [read, written]: [Given<'_>; 2],
-    indices: &Handle,
-    launch: fn(&Client, Task<'_>, [Tensor<'_>; 3]) -> Handle,
+    gradient: bool,
+    [from, indices, to]: [&Handle; 3],
 ) -> Result<Handle, PlanError> {
     let Target { client, device } = target;
-    let (dtype, reduction) = (read.dtype, Reduction::max(Output::ValuesAndIndices(base)));
+    let reduction = Reduction::max(Output::ValuesAndIndices(base));
     let task = plan.task(Problem::new(pooling, reduction, dtype), device)?;
-    let outputs = task.outputs();
-    check(device, &[read, given("the indices", indices, DType::I32, outputs)], &[written])?;
-    let buffers = [read, written].map(|given| (given.handle, given.elements));
-    Ok(packed::computed(target, dtype, buffers, |_, from, to| {
+    let (inputs, outputs) = (task.inputs(), task.outputs());
+    let [read, written] = match gradient {
+        false => [given("the input", from, dtype, outputs), given("the output", to, dtype, inputs)],
+        true => [
+            given("the output's gradient", from, dtype, inputs),
+            given("the input's gradient", to, dtype, outputs),
+        ],
+    };
+    let indices = given("the indices", indices, DType::I32, outputs);
+    check(device, &[read, indices], &[written])?;
+    Ok(packed::computed(target, dtype, [read, written].map(buffer), |_, from, to| {
         let (from, to) = (Tensor::new(from, read.elements), Tensor::new(to, written.elements));
-        launch(client, task, [from, Tensor::new(indices, outputs), to])
+        unpool::launch(client, task, gradient, [from, tensor(indices), to])
     }))
 }
 
@@ -223,31 +148,27 @@ fn given<'a>(name: &'static str, handle: &'a Handle, dtype: DType, elements: usi
     Given { name, handle, dtype, elements }
 }
 
-/// A buffer, and another one if there is one.
-fn with<'a>(first: Given<'a>, more: Option<Given<'a>>) -> Vec<Given<'a>> {
-    [first].into_iter().chain(more).collect()
+fn tensor(given: Given<'_>) -> Tensor<'_> {
+    Tensor::new(given.handle, given.elements)
 }
 
-/// Refuses a norm whose powers the device cannot compute.
-fn check_powers(client: &Client, reduction: Reduction, dtype: DType) -> Result<(), PlanError> {
+fn buffer(given: Given<'_>) -> (&Handle, usize) {
+    (given.handle, given.elements)
+}
+
+/// The buffers that are there.
+fn all<const N: usize>(given: [Option<Given<'_>>; N]) -> Vec<Given<'_>> {
+    given.into_iter().flatten().collect()
+}
+
+/// Refuses a norm whose powers the device cannot compute, and a rank or a mode of numbers that it cannot compare as
+/// integers.
+fn check_operations(client: &Client, reduction: Reduction, dtype: DType) -> Result<(), PlanError> {
     match reduction {
         Reduction::Norm(p) if !has_powers(client, p, dtype) => Err(PlanError::NoPowers { dtype }),
-        _ => Ok(()),
-    }
-}
-
-/// Refuses a rank or a mode of numbers that the device cannot compare as integers.
-fn check_keys(client: &Client, reduction: Reduction, dtype: DType) -> Result<(), PlanError> {
-    match reduction {
         Reduction::Rank(_) | Reduction::Mode if !can_rank(client, dtype) => {
             Err(PlanError::NoRanks { dtype })
         }
         _ => Ok(()),
     }
-}
-
-/// Refuses indices if the reduction returns none, and missing indices if it returns some.
-fn check_indices(reduction: Reduction, indices: Option<&Handle>) -> Result<(), PlanError> {
-    let needed = reduction.has_indices();
-    ensure(needed == indices.is_some(), PlanError::Indices { needed })
 }

@@ -62,10 +62,7 @@ pub mod unpool;
 pub mod van_herk;
 
 pub use common::settings::Settings;
-pub use launch::{
-    launch, launch_backward, launch_fractional, launch_fractional_backward, launch_lp_backward,
-    launch_unpool, launch_unpool_backward,
-};
+pub use launch::{Tensors, launch, launch_fractional, launch_unpool};
 pub use problem::{Gradient, Output, Problem, Reduction};
 pub use select::{Algorithm, Config, Plan};
 pub use strips::{cpu_rows, register_tile};

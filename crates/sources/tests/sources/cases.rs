@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cubecl::server::Handle;
 use windowpane_kernels::conv::{self, Operands, PlanOptions, Request};
 use windowpane_kernels::pool::fractional::Draws;
-use windowpane_kernels::pool::{self, Gradient, Output, Problem, Reduction};
+use windowpane_kernels::pool::{self, Gradient, Output, Problem, Reduction, Tensors};
 use windowpane_kernels::{
     Activation, Capabilities, Convolution, DType, Divisor, Exponent, Extents, Filter, FilterLayout,
     Fractional, IndexBase, Layout, Padded, PaddingMode, Pass, Pooling, Precision, Rank, Shape,
@@ -104,17 +104,20 @@ impl Cases<'_> {
     fn reduction(&mut self, pooling: &Pooling, reduction: Reduction) {
         let (target, dtype) = (self.target, self.dtype);
         let [x, y, i] = self.pooled(pooling);
-        let i = reduction.has_indices().then_some(&i);
+        let indices = reduction.has_indices().then_some(&i);
         let problem = Problem::new(pooling, reduction, dtype);
         for plan in self.plans(problem) {
-            pool::launch(target, pooling, reduction, dtype, &plan, [&x, &y], i).unwrap();
+            let tensors = Tensors { indices, ..Tensors::new(&x, &y) };
+            pool::launch(target, problem, &plan, tensors).unwrap();
             self.reach(format!("pool {}: forward", plan.algorithm()));
         }
-        let Reduction::Norm(p) = reduction else { return };
+        if !matches!(reduction, Reduction::Norm(_)) {
+            return;
+        }
         for plan in self.plans(problem.backward()) {
             let dx = self.empty(pooling.input().elements());
-            let buffers = [&y, &x, &dx];
-            pool::launch_lp_backward(target, pooling, p, dtype, &plan, buffers).unwrap();
+            let tensors = Tensors { pooled: Some(&x), ..Tensors::new(&y, &dx) };
+            pool::launch(target, problem.backward(), &plan, tensors).unwrap();
             self.reach(format!("pool {}: gradient", plan.algorithm()));
         }
     }
@@ -122,11 +125,11 @@ impl Cases<'_> {
     fn gradient(&mut self, pooling: &Pooling, gradient: Gradient) {
         let (target, dtype) = (self.target, self.dtype);
         let [dx, dy, i] = self.pooled(pooling);
-        let winners = (!matches!(gradient, Gradient::Average(_))).then_some(&i);
-        for plan in self.plans(gradient.of(pooling, dtype)) {
-            let buffers = [&dy, &dx];
-            pool::launch_backward(target, pooling, gradient, dtype, &plan, buffers, winners)
-                .unwrap();
+        let indices = (!matches!(gradient, Gradient::Average(_))).then_some(&i);
+        let problem = gradient.of(pooling, dtype);
+        for plan in self.plans(problem) {
+            let tensors = Tensors { indices, ..Tensors::new(&dy, &dx) };
+            pool::launch(target, problem, &plan, tensors).unwrap();
             self.reach(format!("pool {}: gradient", plan.algorithm()));
         }
     }
@@ -135,8 +138,9 @@ impl Cases<'_> {
         let (target, dtype) = (self.target, self.dtype);
         let [x, y, i] = self.pooled(pooling);
         let plan = pool::Plan::unpool(pooling, BASE, dtype, target.device).unwrap();
-        pool::launch_unpool(target, pooling, BASE, dtype, &plan, [&y, &i, &x]).unwrap();
-        pool::launch_unpool_backward(target, pooling, BASE, dtype, &plan, [&x, &i, &y]).unwrap();
+        for (gradient, tensors) in [(false, [&y, &i, &x]), (true, [&x, &i, &y])] {
+            pool::launch_unpool(target, pooling, BASE, dtype, &plan, gradient, tensors).unwrap();
+        }
     }
 
     fn fractional(&mut self) {
@@ -147,9 +151,11 @@ impl Cases<'_> {
         let outputs = BATCH * CHANNELS * 30 * 30;
         let (x, y, i) = (self.empty(shape.elements()), self.empty(outputs), self.indices(outputs));
         let draws = Draws::Seed(1);
-        pool::launch_fractional(target, &problem, BASE, dtype, draws, [&x, &y], Some(&i)).unwrap();
-        let buffers = [&y, &i, &x];
-        pool::launch_fractional_backward(target, &problem, BASE, dtype, draws, buffers).unwrap();
+        for (gradient, [read, written]) in [(false, [&x, &y]), (true, [&y, &x])] {
+            let tensors = Tensors { indices: Some(&i), ..Tensors::new(read, written) };
+            pool::launch_fractional(target, &problem, BASE, dtype, draws, gradient, tensors)
+                .unwrap();
+        }
     }
 
     fn padding(&mut self) {

@@ -1,6 +1,8 @@
 //! Fractional max pooling: maxima of windows at pseudo-random positions.
 
 use windowpane_geometry::{DType, Extents, Fractional, IndexBase, Layout, Shape};
+#[cfg(feature = "kernels")]
+use windowpane_kernels::pool::{Tensors, launch_fractional};
 use windowpane_reference::memory;
 use windowpane_reference::pool::Algorithm;
 use windowpane_reference::pool::backward::max_backward;
@@ -132,9 +134,9 @@ impl FractionalMaxPool {
         {
             crate::loop_limit::check_fractional(dy.device(), &problem)?;
             let to = crate::tensor::memory(dy.device(), target, dtype, pooling.input().elements())?;
-            let (base, handles) = (self.base, [gradient, indices, &to]);
-            let launch = windowpane_kernels::pool::launch_fractional_backward;
-            launch(target, &problem, base, dtype, self.draws.of_kernel(), handles)
+            let tensors = Tensors { indices: Some(indices), ..Tensors::new(gradient, &to) };
+            let (base, draws) = (self.base, self.draws.of_kernel());
+            launch_fractional(target, &problem, base, dtype, draws, true, tensors)
                 .map_err(|reason| dy.device().refuses(reason))?;
             let dx = self.made(GRADIENT, &[dy, winners], dims.to_vec(), dtype, to);
             return Ok(dx);
@@ -161,9 +163,9 @@ impl FractionalMaxPool {
                 crate::tensor::memory(x.device(), target, dtype, pooling.output().elements())
             };
             let (y, indices) = (room(dtype)?, with_indices.then(|| room(DType::I32)).transpose()?);
+            let tensors = Tensors { indices: indices.as_ref(), ..Tensors::new(from, &y) };
             let (base, draws) = (self.base, self.draws.of_kernel());
-            let launch = windowpane_kernels::pool::launch_fractional;
-            launch(target, &problem, base, dtype, draws, [from, &y], indices.as_ref())
+            launch_fractional(target, &problem, base, dtype, draws, false, tensors)
                 .map_err(|reason| x.device().refuses(reason))?;
             let made = |dtype, handle| self.made(NAME, &[x], dims.clone(), dtype, handle);
             return Ok((made(dtype, y), indices.map(|indices| made(DType::I32, indices))));

@@ -1,6 +1,8 @@
 //! Runs a plan: checks the inputs, then calls `host` or a kernel.
 
 use windowpane_geometry::{DType, Exponent, Pooling, Shape};
+#[cfg(feature = "kernels")]
+use windowpane_kernels::pool::{Tensors, launch, launch_unpool};
 use windowpane_reference::memory::Pooled;
 use windowpane_reference::pool as reference;
 
@@ -211,16 +213,9 @@ fn run_kernel(
     crate::loop_limit::check_pooling(&plan.device, operator, pooling, kernel)?;
     let output = spare.take(client, target.device.buffer_size(plan.dtype, outputs));
     let indices = with_indices.then(|| spare.take(client, outputs * DType::I32.size()));
-    windowpane_kernels::pool::launch(
-        target,
-        pooling,
-        operator.reduction(),
-        plan.dtype,
-        kernel,
-        [input, &output],
-        indices.as_ref(),
-    )
-    .map_err(|reason| plan.device.refuses(reason))?;
+    let tensors = Tensors { indices: indices.as_ref(), ..Tensors::new(input, &output) };
+    launch(target, operator.problem(pooling, plan.dtype), kernel, tensors)
+        .map_err(|reason| plan.device.refuses(reason))?;
     let work: std::sync::Arc<str> =
         format!("{} of {} {:?}", operator.name(), plan.dtype, x.dims()).into();
     let tensor =
@@ -238,7 +233,6 @@ fn backward_kernel(
     winners: Option<&Tensor>,
     mut spare: Spare,
 ) -> Result<Tensor> {
-    use windowpane_kernels::pool::Gradient;
     let pooling = &plan.pooling;
     let dims = dims(pooling, pooling.input());
     let (Some(target), Some((client, gradient))) = (plan.device.target(), dy.memory()) else {
@@ -246,22 +240,10 @@ fn backward_kernel(
     };
     crate::loop_limit::check_pooling(&plan.device, operator, pooling, kernel)?;
     let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
-    let through = match operator {
-        Operator::ExtremumBackward(_, base) => Gradient::Extremum(base),
-        Operator::DrawnBackward(base) => Gradient::Drawn(base),
-        Operator::AverageBackward(divisor) => Gradient::Average(divisor),
-        other => unreachable!("{} has a way of its own", other.name()),
-    };
-    windowpane_kernels::pool::launch_backward(
-        target,
-        pooling,
-        through,
-        plan.dtype,
-        kernel,
-        [gradient, &dx],
-        winners.and_then(|winners| winners.memory()).map(|(_, handle)| handle),
-    )
-    .map_err(|reason| plan.device.refuses(reason))?;
+    let indices = winners.and_then(|winners| winners.memory()).map(|(_, handle)| handle);
+    let tensors = Tensors { indices, ..Tensors::new(gradient, &dx) };
+    launch(target, operator.problem(pooling, plan.dtype), kernel, tensors)
+        .map_err(|reason| plan.device.refuses(reason))?;
     let work = format!("{} of {} {dims:?}", operator.name(), plan.dtype);
     let dx = Tensor::on_device(&plan.device, plan.dtype, dims, dx, work);
     Ok(match winners {
@@ -308,9 +290,8 @@ fn norm_backward(
             };
             crate::loop_limit::check_pooling(&plan.device, plan.operator, pooling, kernel)?;
             let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
-            let buffers = [gradient, input, &dx];
-            use windowpane_kernels::pool::launch_lp_backward;
-            launch_lp_backward(target, pooling, p, plan.dtype, kernel, buffers)
+            let tensors = Tensors { pooled: Some(input), ..Tensors::new(gradient, &dx) };
+            launch(target, plan.operator.problem(pooling, plan.dtype), kernel, tensors)
                 .map_err(|reason| plan.device.refuses(reason))?;
             let work = format!("{} of {} {dims:?}", plan.operator.name(), plan.dtype);
             let dx = Tensor::on_device(&plan.device, plan.dtype, dims, dx, work);
@@ -358,7 +339,6 @@ fn unpool(plan: &PoolPlan, from: &Tensor, indices: &Tensor, mut spare: Spare) ->
     match (&plan.choice, from.host_buffer(), indices.host_buffer()) {
         #[cfg(feature = "kernels")]
         (Choice::Kernel(kernel), _, _) => {
-            use windowpane_kernels::pool::{launch_unpool, launch_unpool_backward};
             let (Some(target), Some((client, source)), Some((_, winners))) =
                 (plan.device.target(), from.memory(), indices.memory())
             else {
@@ -367,13 +347,9 @@ fn unpool(plan: &PoolPlan, from: &Tensor, indices: &Tensor, mut spare: Spare) ->
             let bytes = target.device.buffer_size(plan.dtype, shapes[1].elements());
             let to = spare.take(client, bytes);
             let buffers = [source, winners, &to];
-            let note = match operator {
-                Operator::Unpool(_) => {
-                    launch_unpool(target, pooling, base, plan.dtype, kernel, buffers)
-                }
-                _ => launch_unpool_backward(target, pooling, base, plan.dtype, kernel, buffers),
-            };
-            let note = note.map_err(|reason| plan.device.refuses(reason))?;
+            let gradient = matches!(operator, Operator::UnpoolBackward(_));
+            let note = launch_unpool(target, pooling, base, plan.dtype, kernel, gradient, buffers)
+                .map_err(|reason| plan.device.refuses(reason))?;
             let work = format!("{} of {} {dims:?}", operator.name(), plan.dtype);
             let to = Tensor::on_device(&plan.device, plan.dtype, dims, to, work);
             Ok(to.doubted_with(&[from, indices]).doubted(note, winners.clone()))

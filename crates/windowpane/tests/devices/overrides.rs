@@ -511,9 +511,10 @@ fn check_pooling<T: Element>(
     let (y, winners) =
         (Fenced::empty(device, dtype, len)?, Fenced::empty(device, DType::I32, len)?);
     let indices = operator.has_indices().then_some(&winners.tensor);
-    let (target, buffers) = (Target { client, device: &capabilities }, [&x.tensor, &y.tensor]);
+    let tensors = pool::Tensors { indices, ..pool::Tensors::new(&x.tensor, &y.tensor) };
+    let target = Target { client, device: &capabilities };
     let scratch = Scratch::new(client, plan.settings.workspace);
-    if pool::launch(target, &problem, reduction, dtype, &plan, buffers, indices).is_err() {
+    if pool::launch(target, forward, &plan, tensors).is_err() {
         return Ok(());
     }
     executed(kernel.name(), dtype);
@@ -572,7 +573,8 @@ fn check_gradient<T: Element>(
             operator => operator,
         },
     };
-    let own = pool::Plan::with(kernel, operator.gradient(&problem, dtype), &capabilities);
+    let gradient = operator.gradient(&problem, dtype);
+    let own = pool::Plan::with(kernel, gradient, &capabilities);
     let Some(plan) = changed(own, &problem, numbers) else { return Ok(()) };
     let (elements, (gradients, _)) = (case.elements::<T>(), output_gradient::<T>(case));
     let (x, dy) = (Fenced::holding(device, &elements)?, Fenced::holding(device, &gradients)?);
@@ -586,30 +588,12 @@ fn check_gradient<T: Element>(
         _ => Vec::new(),
     };
     let winners = Fenced::holding(device, &positions)?;
-    let ends = [&dy.tensor, &dx.tensor];
+    let indices =
+        matches!(operator, Operator::Extremum(..) | Operator::Drawn(_)).then_some(&winners.tensor);
+    let pooled = matches!(operator, Operator::Norm(_)).then_some(&x.tensor);
+    let tensors = pool::Tensors { read: &dy.tensor, written: &dx.tensor, indices, pooled };
     let scratch = Scratch::new(client, plan.settings.workspace);
-    let launched = match operator {
-        Operator::Extremum(..) | Operator::Drawn(_) => {
-            let gradient = match operator {
-                Operator::Drawn(_) => pool::Gradient::Drawn(operator.base()),
-                _ => pool::Gradient::Extremum(operator.base()),
-            };
-            let winners = Some(&winners.tensor);
-            pool::launch_backward(target, &problem, gradient, dtype, &plan, ends, winners)
-        }
-        Operator::Average(divisor) => {
-            let gradient = pool::Gradient::Average(divisor);
-            pool::launch_backward(target, &problem, gradient, dtype, &plan, ends, None)
-        }
-        Operator::Norm(p) => {
-            let buffers = [&dy.tensor, &x.tensor, &dx.tensor];
-            let p = Exponent::new(p);
-            pool::launch_lp_backward(target, &problem, p, dtype, &plan, buffers)
-        }
-        Operator::Rank(_) | Operator::Mode | Operator::MeanDrawn => {
-            unreachable!("it has no gradient, and so no plan of one")
-        }
-    };
+    let launched = pool::launch(target, gradient, &plan, tensors);
     if launched.is_err() {
         return Ok(());
     }
@@ -664,10 +648,7 @@ fn check_unpooling<T: Element>(
     let target = Target { client, device: &capabilities };
     let buffers = [&from.tensor, &winners.tensor, &to.tensor];
     let scratch = Scratch::new(client, plan.settings.workspace);
-    let launched = match is_gradient {
-        false => pool::launch_unpool(target, &problem, base, dtype, &plan, buffers),
-        true => pool::launch_unpool_backward(target, &problem, base, dtype, &plan, buffers),
-    };
+    let launched = pool::launch_unpool(target, &problem, base, dtype, &plan, is_gradient, buffers);
     if launched.is_err() {
         return Ok(());
     }
@@ -854,7 +835,7 @@ fn fences_find_what_is_wrong() {
             let target = Target { client, device: &capabilities };
             let [from, to] = [(&x, is_early[0]), (&y, is_early[1])]
                 .map(|(fenced, early)| if early { &fenced.whole } else { &fenced.tensor });
-            pool::launch(target, &problem, reduction, DType::F32, &plan, [from, to], None).unwrap();
+            pool::launch(target, forward, &plan, pool::Tensors::new(from, to)).unwrap();
             x.is_captured("the input").unwrap();
             let found = y.written::<f32>("the output")?;
             assert_totals(&found, &expected)

@@ -2,9 +2,7 @@
 
 use cubecl::client::Client;
 use cubecl::server::Handle;
-use windowpane::kernels::pool::{
-    Gradient, Output, Plan, Problem, Reduction, Settings, launch, launch_backward,
-};
+use windowpane::kernels::pool::{Output, Plan, Problem, Reduction, Settings, Tensors, launch};
 use windowpane::kernels::{BufferError, Capabilities, PlanError, Target};
 use windowpane::{DType, Device, Divisor, Extents, IndexBase, Layout, Window};
 use windowpane_geometry::{Pooling, Shape};
@@ -38,9 +36,11 @@ fn max(
         Some(_) => Output::ValuesAndIndices(IndexBase::Plane),
         None => Output::Values,
     };
-    let (pooling, reduction) = (pooling(), Reduction::max(output));
-    let plan = Plan::new(Problem::new(&pooling, reduction, DType::F32), device).unwrap();
-    launch(Target { client, device }, &pooling, reduction, DType::F32, &plan, buffers, indices)
+    let pooling = pooling();
+    let problem = Problem::new(&pooling, Reduction::max(output), DType::F32);
+    let plan = Plan::new(problem, device).unwrap();
+    let tensors = Tensors { indices, ..Tensors::new(buffers[0], buffers[1]) };
+    launch(Target { client, device }, problem, &plan, tensors)
 }
 
 /// A buffer needs at least as many bytes as its tensor.
@@ -104,25 +104,26 @@ fn a_result_that_shares_memory_is_refused() {
 #[test]
 fn buffers_of_gradients_are_checked_too() {
     on_kernel_devices(|client, device| {
-        let (pooling, divisor) = (pooling(), Divisor::Valid);
-        let reduction = Reduction::Average(divisor);
+        let (pooling, reduction) = (pooling(), Reduction::Average(Divisor::Valid));
         let problem = Problem::new(&pooling, reduction, DType::F32).backward();
         let plan = Plan::new(problem, device).unwrap();
         let (dy, dx) = (client.empty(OUTPUT as usize), client.empty(INPUT as usize));
-        let run = |gradient, buffers, winners| {
-            let target = Target { client, device };
-            launch_backward(target, &pooling, gradient, DType::F32, &plan, buffers, winners)
+        let run = |read, written, indices| {
+            let tensors = Tensors { indices, ..Tensors::new(read, written) };
+            launch(Target { client, device }, problem, &plan, tensors)
         };
-        let mean = Gradient::Average(divisor);
-        assert_eq!(run(mean, [&dy, &dx], None), Ok(()));
+        assert_eq!(run(&dy, &dx, None), Ok(()));
         let (needed, found) = (OUTPUT, OUTPUT - 4);
         let error = BufferError::TooSmall { name: "the output's gradient", needed, found };
         let short = dy.clone().offset_end(4);
-        assert_eq!(run(mean, [&short, &dx], None), Err(PlanError::Buffer(error)));
+        assert_eq!(run(&short, &dx, None), Err(PlanError::Buffer(error)));
         let (output, other) = ("the input's gradient", "the output's gradient");
         let error = BufferError::Overlap { output, other };
-        assert_eq!(run(mean, [&dx, &dx], None), Err(PlanError::Buffer(error)));
-        assert_eq!(run(mean, [&dy, &dx], Some(&dy)), Err(PlanError::Indices { needed: false }));
+        assert_eq!(run(&dx, &dx, None), Err(PlanError::Buffer(error)));
+        assert_eq!(run(&dy, &dx, Some(&dy)), Err(PlanError::Indices { needed: false }));
+        let tensors = Tensors { pooled: Some(&dy), ..Tensors::new(&dy, &dx) };
+        let asked = launch(Target { client, device }, problem, &plan, tensors);
+        assert_eq!(asked, Err(PlanError::Pooled { needed: false }));
     });
 }
 
@@ -136,15 +137,15 @@ fn a_plan_of_another_kind_is_refused_and_not_skipped() {
         let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
         let reduction = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
         let algorithm = windowpane::kernels::pool::Algorithm::GatherStaged;
-        let problem = Problem::new(&pooling, reduction, DType::F32).backward();
-        let plan = Plan::with(algorithm, problem, device);
+        let forward = Problem::new(&pooling, reduction, DType::F32);
+        let plan = Plan::with(algorithm, forward.backward(), device);
         let Ok(plan) = plan else { return };
         let bytes = |elements: usize| client.empty(elements * 4);
         let [input, output] = [pooling.input(), pooling.output()].map(|s| bytes(s.elements()));
         let indices = bytes(pooling.output().elements());
         let target = Target { client, device };
-        let buffers = [&input, &output];
-        let asked = launch(target, &pooling, reduction, DType::F32, &plan, buffers, Some(&indices));
+        let tensors = Tensors { indices: Some(&indices), ..Tensors::new(&input, &output) };
+        let asked = launch(target, forward, &plan, tensors);
         assert!(matches!(asked, Err(PlanError::NotApplicable { .. })), "{asked:?}");
     });
 }
@@ -154,12 +155,13 @@ fn a_plan_of_another_kind_is_refused_and_not_skipped() {
 fn settings_that_cannot_run_are_refused_by_the_launch() {
     on_kernel_devices(|client, device| {
         let (pooling, reduction) = (pooling(), Reduction::max(Output::Values));
-        let mut plan = Plan::new(Problem::new(&pooling, reduction, DType::F32), device).unwrap();
+        let problem = Problem::new(&pooling, reduction, DType::F32);
+        let mut plan = Plan::new(problem, device).unwrap();
         let settings: &mut Settings = &mut plan.settings;
         settings.lanes = 3;
         let (input, output) = (client.empty(INPUT as usize), client.empty(OUTPUT as usize));
         let target = Target { client, device };
-        let asked = launch(target, &pooling, reduction, DType::F32, &plan, [&input, &output], None);
+        let asked = launch(target, problem, &plan, Tensors::new(&input, &output));
         assert!(matches!(asked, Err(PlanError::Lanes { lanes: 3, .. })), "{asked:?}");
     });
 }

@@ -98,7 +98,8 @@ pub(super) fn launch_backward(
     task: Task<'_>,
     problem: &Fractional,
     draws: Draws<'_>,
-    [dy, winners, dx]: [Tensor<'_>; 3],
+    [dy, dx]: [Tensor<'_>; 2],
+    winners: Tensor<'_>,
 ) {
     let (cubes, units) = task.grid(client, task.inputs());
     // SAFETY: every window that is read is one of the output.

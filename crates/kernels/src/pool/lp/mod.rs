@@ -62,7 +62,7 @@ impl Kernel for Config {
         let p = exponent(task.problem)?;
         let Buffers { client, input, output, pooled, .. } = buffers;
         if task.problem.gradient {
-            let x = pooled.ok_or(PlanError::Foreign)?;
+            let x = pooled.ok_or(PlanError::Pooled { needed: true })?;
             launch_gradient(client, task, p, [input, x, output]);
             return Ok(());
         }

@@ -30,57 +30,51 @@ pub(super) fn settings(task: Task<'_>) -> Settings {
     Settings { lanes: 1, unrolled: false, workspace, ..task.settings }
 }
 
-/// Launches unpooling. The caller has checked the plan and the tensors: `y` and `indices` have as many elements as the
-/// pooling's output, `x` as many as its input. Returns the note.
-pub(super) fn launch(client: &Client, task: Task<'_>, [y, indices, x]: [Tensor<'_>; 3]) -> Handle {
-    let inputs = task.inputs();
-    let (sources, note) = settle(client, task, indices);
-    if inputs > 0 {
-        let (cubes, units) = task.grid(client, inputs);
-        // SAFETY: `settle` has checked that a source is an element of `y`.
-        unsafe {
-            kernel::unpool::launch_unchecked(
-                client,
-                cubes,
-                units,
-                y.vectors(1),
-                Tensor::new(&sources, inputs).vectors(1),
-                x.vectors(1),
-                inputs as u32,
-                task.settings.contiguous,
-                task.elem(),
-            )
-        };
-    }
-    note
-}
-
-/// Launches the gradient of unpooling. The caller has checked the plan and the tensors: `dx` has as many elements as
-/// the pooling's input, `indices` and `dy` as many as its output. Returns the note.
-pub(super) fn launch_backward(
+/// Launches unpooling, or its gradient: moves the elements of `from` to `to`. The caller has checked the plan and the
+/// tensors. Returns the note.
+pub(super) fn launch(
     client: &Client,
     task: Task<'_>,
-    [dx, indices, dy]: [Tensor<'_>; 3],
+    gradient: bool,
+    [from, indices, to]: [Tensor<'_>; 3],
 ) -> Handle {
     let (sources, note) = settle(client, task, indices);
-    if task.outputs() > 0 {
-        let (cubes, units) = task.grid(client, task.outputs());
-        // SAFETY: `place_of` returns only positions of elements of `dx`.
-        unsafe {
+    if to.elements == 0 {
+        return note;
+    }
+    let sources = Tensor::new(&sources, task.inputs()).vectors(1);
+    let (from, contiguous) = (from.vectors(1), task.settings.contiguous);
+    let (cubes, units) = task.grid(client, to.elements);
+    // SAFETY: `settle` has checked that a source is an element of `from`, and `place_of` returns only positions of
+    // inputs, which the elements of `from` are for a gradient.
+    unsafe {
+        if gradient {
             kernel::unpool_backward::launch_unchecked(
                 client,
                 cubes,
                 units,
-                dx.vectors(1),
+                from,
                 indices.vectors(1),
-                Tensor::new(&sources, task.inputs()).vectors(1),
-                dy.vectors(1),
+                sources,
+                to.vectors(1),
                 place_args(task),
-                task.settings.contiguous,
+                contiguous,
                 task.elem(),
             )
-        };
-    }
+        } else {
+            kernel::unpool::launch_unchecked(
+                client,
+                cubes,
+                units,
+                from,
+                sources,
+                to.vectors(1),
+                to.elements as u32,
+                contiguous,
+                task.elem(),
+            )
+        }
+    };
     note
 }
 
