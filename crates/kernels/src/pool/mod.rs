@@ -33,7 +33,8 @@
 //!
 //! What a kernel is given besides its tensors is of two kinds. Its `Form` holds the parameters that change its code:
 //! another value compiles another kernel. Its arguments, such as `ProblemArgs`, are run-time values: a new image size or
-//! batch compiles nothing.
+//! batch compiles nothing. In a kernel, `S` is the type in which elements are stored, `A` the type in which
+//! they are compared or summed, and `N` the lanes of a vector.
 //!
 //! Channels-first is treated as channels-last with one channel per pixel and N·C samples, so one kernel serves both.
 //! The lanes of a vector lie along the channels when a pixel has several.

@@ -277,7 +277,6 @@ struct TeamArgs {
     kernel_width: FastDivmod<u32>,
 }
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     window: WindowForm,

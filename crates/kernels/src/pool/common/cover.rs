@@ -42,7 +42,6 @@ pub(crate) fn gather_args(task: Task<'_>) -> GatherArgsLaunch {
     GatherArgsLaunch::new(problem_args(task), depth, height, width)
 }
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GatherForm {
     pub(crate) window: WindowForm,

@@ -1,19 +1,5 @@
 //! Code that several pooling kernels share: how elements are handled, which taps a window reads, and how they are
 //! reduced.
-//!
-//! * `kernel`: the interface between a kernel and the selection.
-//! * `settings`: the settings that all plans have.
-//! * `task`: a problem on a device with its settings, which most functions take.
-//! * `cost`: the estimated time of a launch.
-//! * `lanes`: the width of vectors.
-//! * `buffers`: tensors as kernel arguments.
-//! * `window`: a problem's numbers, the position of an output, how its taps are reduced and the result is written.
-//! * `cover`: the same from an input's side: which windows read it.
-//! * `place`: the element that an index names.
-//! * `reach`: where lanes along the width find their taps.
-//! * `cubes`: how planes are distributed to cubes, so that few large planes keep a GPU busy.
-//! * `tiles`: which units are neighbours.
-//! * `blocks`: the windows over a block of inputs.
 
 pub(super) mod blocks;
 mod buffers;

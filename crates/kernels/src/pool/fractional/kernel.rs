@@ -12,7 +12,6 @@ use crate::pool::common::window::{
     stored,
 };
 
-/// `S` is the type in which elements are stored, `A` the type in which they are compared.
 #[cube(launch_unchecked)]
 pub(super) fn fractional<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],

@@ -125,7 +125,6 @@ fn samples(problem: &Fractional, draws: Draws<'_>) -> ComptimeOptionArgs<Box<[f3
     optional(given.map(|given| Tensor::new(given.handle, given.elements)), 1)
 }
 
-/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct FractionalArgs {
     problem: ProblemArgs,

@@ -8,7 +8,6 @@ use crate::cube::convert::{round, widen};
 use crate::cube::registers::{Registers, zeros};
 use crate::pool::common::window::split;
 
-/// `S` is the type in which elements are stored, `A` the type in which they are summed.
 #[cube(launch_unchecked)]
 pub(super) fn walk_blocks<S: Float, A: Float, N: Size>(
     dy: &[Vector<S, N>],

@@ -148,7 +148,6 @@ const PLANES: usize = 4;
 const MOST_INPUTS: usize = 8;
 const MOST_WINDOWS: usize = 27;
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     axes: [Block; AXES],
@@ -263,7 +262,6 @@ struct StagedAxis {
     tiles: FastDivmod<u32>,
 }
 
-/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct StagedArgs {
     cubes: u32,

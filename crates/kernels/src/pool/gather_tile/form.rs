@@ -7,7 +7,6 @@ use crate::error::{PlanError, only_if};
 use crate::pool::common::window::WindowForm;
 use crate::pool::common::{Block, Settings, Task, blocks_of, check_blocks, window_lanes};
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) axes: [Block; AXES],

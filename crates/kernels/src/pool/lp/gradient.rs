@@ -75,7 +75,6 @@ pub(super) fn launch_gradient(
     };
 }
 
-/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct SlopeArgs {
     gather: GatherArgs,
@@ -87,7 +86,6 @@ struct SlopeArgs {
     rest: InputScalar,
 }
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct SlopeForm {
     gather: GatherForm,

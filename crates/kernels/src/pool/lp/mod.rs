@@ -132,7 +132,6 @@ fn launch_into(
     };
 }
 
-/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct NormArgs {
     problem: ProblemArgs,
@@ -141,7 +140,6 @@ struct NormArgs {
     root: InputScalar,
 }
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct NormForm {
     window: WindowForm,

@@ -133,7 +133,6 @@ fn keys_of(task: Task<'_>) -> Keys {
     Keys::new(task.dtype(), task.widening(task.dtype()))
 }
 
-/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct RankArgs {
     problem: ProblemArgs,
@@ -152,7 +151,6 @@ fn rank_args(task: Task<'_>, wanted: Wanted) -> RankArgsLaunch {
     RankArgsLaunch::new(problem_args(task), nth as i32, part, whole)
 }
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct RankForm {
     window: WindowForm,

@@ -14,7 +14,6 @@ type One = Const<1>;
 /// The column of a place in the ring where no sum is.
 const NONE: u32 = u32::MAX;
 
-/// `S` is the type in which elements are stored, `A` the type in which they are summed.
 #[cube(launch_unchecked)]
 pub(super) fn scatter<S: Float, A: Float>(
     dy: &[Vector<S, One>],

@@ -284,7 +284,6 @@ fn halo(task: Task<'_>, form: &Form) -> usize {
     (task.axes()[1].kernel() - 1).div_ceil(form.done as usize)
 }
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     /// Whether lanes are planes, not channels.
@@ -385,7 +384,6 @@ fn span(axis: &Axis) -> SpanLaunch {
     )
 }
 
-/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct ScatterArgs {
     cubes: CubesArgs,

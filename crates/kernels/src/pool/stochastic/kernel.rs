@@ -8,7 +8,6 @@ use crate::cube::random::uniform;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::Site;
 
-/// `S` is the type in which elements are stored, `A` the type in which they are added.
 #[cube(launch_unchecked)]
 pub(super) fn stochastic<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],

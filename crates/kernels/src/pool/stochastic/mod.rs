@@ -86,7 +86,6 @@ fn seed(problem: Problem<'_>) -> Result<Option<u32>, PlanError> {
     }
 }
 
-/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct StochasticArgs {
     problem: ProblemArgs,
@@ -99,7 +98,6 @@ struct StochasticArgs {
     most: InputScalar,
 }
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct StochasticForm {
     window: WindowForm,

@@ -8,7 +8,6 @@ use crate::pool::common::window::WindowForm;
 use crate::pool::common::{Reach, Task};
 use crate::pool::problem::outermost;
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) window: WindowForm,

@@ -1,11 +1,6 @@
 //! Strips: neighbouring outputs along the outermost axis that has a window, which one unit computes together. The taps
 //! that their windows share are loaded once.
 //!
-//! * `form`: which rows, lines and taps a strip reads, known at compile time.
-//! * `strip`: the positions of a strip and of its outputs.
-//! * `taps`: the coordinates of a strip's taps.
-//! * `windows`: the reductions of neighbouring windows, from the parts that they share.
-//!
 //! A unit of [`register_tile`] computes one strip, or two side by side. A thread of [`cpu_rows`] moves along a row of
 //! strips.
 

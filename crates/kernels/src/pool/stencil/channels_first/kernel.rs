@@ -6,7 +6,6 @@ use super::gradient::gradients_of;
 use super::{ElementsArgs, Form, TAPS};
 use crate::cube::convert::{round, widen_by};
 
-/// `S` is the type in which elements are stored, `A` the type in which they are summed.
 #[cube(launch_unchecked)]
 pub(super) fn stencil_of_elements<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],

@@ -125,7 +125,6 @@ struct ElementsArgs {
     reciprocal: InputScalar,
 }
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     sums: Sums,

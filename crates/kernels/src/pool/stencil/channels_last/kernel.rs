@@ -7,7 +7,6 @@ use crate::cube::convert::{round, widen, widen_kept};
 use crate::cube::registers::{Registers, zeros};
 use crate::pool::common::own_column;
 
-/// `S` is the type in which elements are stored, `A` the type in which they are summed.
 #[cube(launch_unchecked)]
 pub(super) fn stencil_of_rows<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],

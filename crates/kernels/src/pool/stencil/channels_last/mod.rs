@@ -97,7 +97,6 @@ const COLUMNS: usize = 2;
 /// The number of rows of a unit, if the plane has as many.
 const ROWS: usize = 6;
 
-/// The numbers of a problem.
 #[derive(CubeType, CubeLaunch)]
 struct RowsArgs {
     units: u32,
@@ -114,7 +113,6 @@ struct RowsArgs {
     reciprocal: InputScalar,
 }
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     sums: Sums,

@@ -11,7 +11,6 @@ use crate::pool::strips::strip::{
 };
 use crate::pool::strips::windows::{folded, reduce_lanes};
 
-/// `S` is the type in which elements are stored, `A` the type in which they are compared and summed.
 #[cube(launch_unchecked)]
 pub(super) fn walk_rows<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],

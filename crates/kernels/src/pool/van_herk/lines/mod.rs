@@ -197,7 +197,6 @@ fn pass_args(
     )
 }
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     window: WindowForm,

@@ -308,7 +308,6 @@ fn apart(least: usize, rest: usize, of: usize) -> usize {
     least.saturating_sub(rest).next_multiple_of(of) + rest
 }
 
-/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) window: WindowForm,
