@@ -54,7 +54,8 @@ pub(super) fn strips_args(
 }
 
 /// The position of a strip.
-#[derive(CubeType)]
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Strip<'a> {
     /// The site of its first output.
     pub(super) site: Site<'a>,

@@ -2,7 +2,6 @@
 
 use cubecl::prelude::*;
 
-use super::{positions, values};
 use crate::cube::unit::unit_position;
 use crate::pool::common::tiled;
 use crate::pool::common::window::Site;
@@ -24,38 +23,47 @@ pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
     if unit >= strips.units {
         terminate!();
     }
-    let block = block_of(strips, unit, form);
-    let strip = &block.strip;
-    let inner =
-        if comptime!(form.splits()) { is_interior(strips, strip, form) } else { false.runtime() };
+    let tile = tile_of::<S, M>(input, strips, unit, form);
+    let inner = if comptime!(form.splits()) {
+        is_interior(strips, &tile.strip, form)
+    } else {
+        false.runtime()
+    };
     if comptime!(form.window.fold.has_index()) {
         let has_nan = if inner {
-            let form = comptime!(form.interior());
-            positions::compute::<S, A, N, M>(input, output, &mut indices, strips, strip, form)
+            tile.interior().write_positions::<A, N>(output, &mut indices)
         } else {
-            positions::compute::<S, A, N, M>(input, output, &mut indices, strips, strip, form)
+            tile.write_positions::<A, N>(output, &mut indices)
         };
         if has_nan {
-            positions::index_nans::<S, A, N, M>(input, &mut indices, strips, strip, form);
+            tile.index_nans::<A, N>(&mut indices);
         }
     } else if inner {
-        let form = comptime!(form.interior());
-        values::compute::<S, A, N, M>(input, output, &mut indices, strips, &block, form);
+        tile.interior().write_values::<A, N>(output, &mut indices);
     } else {
-        values::compute::<S, A, N, M>(input, output, &mut indices, strips, &block, form);
+        tile.write_values::<A, N>(output, &mut indices);
     }
 }
 
-/// The position of a unit's strip, or of the first of several side by side.
+/// A unit's strip, or the first of several side by side, and what the unit reads.
 #[derive(CubeType)]
-pub(super) struct Block<'a> {
+pub(super) struct Tile<'a, S: Float, M: Size> {
+    pub(super) input: &'a [Vector<S, M>],
+    pub(super) strips: &'a Strips,
     pub(super) strip: Strip<'a>,
     /// The first of the columns that belong to this unit only.
     pub(super) first_own: u32,
+    #[cube(comptime)]
+    pub(super) form: Form,
 }
 
 #[cube]
-fn block_of<'a>(strips: &'a Strips, unit: u32, #[comptime] form: Form) -> Block<'a> {
+fn tile_of<'a, S: Float, M: Size>(
+    input: &'a [Vector<S, M>],
+    strips: &'a Strips,
+    unit: u32,
+    #[comptime] form: Form,
+) -> Tile<'a, S, M> {
     let (w, lane, row) = if comptime!(form.window.channels) {
         tiled(&strips.tiles, &strips.width, unit)
     } else {
@@ -70,7 +78,18 @@ fn block_of<'a>(strips: &'a Strips, unit: u32, #[comptime] form: Form) -> Block<
     } else {
         own
     };
-    Block::<'a> { strip: strip_at(strips, row, w, lane, form), first_own: own - w }
+    let strip = strip_at(strips, row, w, lane, form);
+    Tile::<'a, S, M> { input, strips, strip, first_own: own - w, form }
+}
+
+#[cube]
+impl<'a, S: Float, M: Size> Tile<'a, S, M> {
+    /// The same for a strip that is away from all edges.
+    fn interior(&self) -> Tile<'a, S, M> {
+        let form = comptime!(self.form.interior());
+        let (input, strips, strip) = (self.input, self.strips, self.strip);
+        Tile::<'a, S, M> { input, strips, strip, first_own: self.first_own, form }
+    }
 }
 
 /// The site of the strip's output `i`, in column `v` of the strip.

@@ -7,7 +7,7 @@
 
 use cubecl::prelude::*;
 
-use super::kernel::site_of;
+use super::kernel::{Tile, TileExpand, site_of};
 use crate::cube::axis::{AxisForm, coordinate};
 use crate::cube::convert::{Comparison, narrow, widen};
 use crate::pool::common::lanes_of;
@@ -15,7 +15,7 @@ use crate::pool::common::window::{
     Accumulator, ProblemArgs, Site, combine, fold_with, plane_position,
 };
 use crate::pool::strips::form::Form;
-use crate::pool::strips::strip::{Strip, Strips, exists, outputs_along, site_at, vector_of};
+use crate::pool::strips::strip::{exists, outputs_along, site_at, vector_of};
 use crate::pool::strips::taps::{Line, TapForm, step};
 
 impl Form {
@@ -26,44 +26,207 @@ impl Form {
     }
 }
 
-/// Computes the outputs of a strip with their positions. Returns whether an output is NaN whose position is still
-/// unknown.
 #[cube]
-pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
-    input: &[Vector<S, M>],
-    output: &mut [Vector<S, N>],
-    indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-    strips: &Strips,
-    strip: &Strip<'_>,
-    #[comptime] form: Form,
-) -> bool {
-    let mut rows = Sequence::<Accumulator<A, N>>::new();
-    #[unroll]
-    for j in 0..form.rows() {
-        rows.push(row::<S, A, N, M>(input, strips, &strip.site, j, form));
-    }
-    let mut folds = Sequence::<Accumulator<A, N>>::new();
-    #[unroll]
-    for i in 0..form.along.outputs {
-        let top = comptime!((i * form.along.stride) as usize);
-        let mut folded = *rows.index(top);
+impl<'a, S: Float, M: Size> Tile<'a, S, M> {
+    /// Computes the outputs of the strip with their positions. Returns whether an output is NaN whose position is still
+    /// unknown.
+    pub(super) fn write_positions<A: Float, N: Size>(
+        &self,
+        output: &mut [Vector<S, N>],
+        indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+    ) -> bool {
+        let form = comptime!(self.form);
+        let strip = &self.strip;
+        let mut rows = Sequence::<Accumulator<A, N>>::new();
         #[unroll]
-        for t in 1..form.along.kernel {
-            let next = comptime!((i * form.along.stride + t) as usize);
-            fold_with::<A, N>(&mut folded, rows.index(next), form.folds_nans(), form.window);
+        for j in 0..form.rows() {
+            rows.push(self.folded_row::<A, N>(j));
         }
-        folds.push(folded);
+        let mut folds = Sequence::<Accumulator<A, N>>::new();
+        #[unroll]
+        for i in 0..form.along.outputs {
+            let top = comptime!((i * form.along.stride) as usize);
+            let mut folded = *rows.index(top);
+            #[unroll]
+            for t in 1..form.along.kernel {
+                let next = comptime!((i * form.along.stride + t) as usize);
+                fold_with::<A, N>(&mut folded, rows.index(next), form.folds_nans(), form.window);
+            }
+            folds.push(folded);
+        }
+        let has_nan = has_nan::<A, N>(&folds, form);
+        #[unroll]
+        for i in 0..form.along.outputs {
+            let site = site_of(strip, i, 0u32, form);
+            let vector = strip.output + i * strip.step;
+            if exists(self.strips, strip, i, form) {
+                site.finish::<S, A, N>(output, indices, folds.index(i as usize), vector);
+            }
+        }
+        has_nan
     }
-    let has_nan = has_nan::<A, N>(&folds, form);
-    #[unroll]
-    for i in 0..form.along.outputs {
-        let site = site_of(strip, i, 0u32, form);
-        let vector = strip.output + i * strip.step;
-        if exists(strips, strip, i, form) {
-            site.finish::<S, A, N>(output, indices, folds.index(i as usize), vector);
+
+    /// Writes the indices of the outputs of a strip that are NaN.
+    pub(super) fn index_nans<A: Float, N: Size>(
+        &self,
+        indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+    ) {
+        let form = comptime!(self.form);
+        let strip = &self.strip;
+        #[comptime]
+        match indices {
+            ComptimeOption::Some(indices) => {
+                if comptime!(!form.folds_nans()) {
+                    let there =
+                        min(outputs_along(self.strips, form) - strip.first, form.along.outputs);
+                    for i in 0..there {
+                        let o = strip.first + i;
+                        let site = site_at(strip, o, strip.site.column, false, form);
+                        let last = self.last_nan::<A, N>(&site);
+                        let at = (strip.output + i * strip.step) as usize;
+                        let index = site.index::<N>(last);
+                        let is_there = last.greater_than(&Vector::new(i32::MIN));
+                        indices[at] = select_many(is_there, index, indices[at]);
+                    }
+                }
+            }
+            ComptimeOption::None => {}
         }
     }
-    has_nan
+
+    /// The position of the last NaN in each lane's window; `i32::MIN` if there is none.
+    fn last_nan<A: Float, N: Size>(&self, site: &Site<'_>) -> Vector<i32, N> {
+        let form = comptime!(self.form);
+        let problem = site.problem;
+        let [depth, height, _] = comptime!(form.window.axes.map(AxisForm::unclipped));
+        let last = RuntimeCell::<Vector<i32, N>>::new(Vector::new(i32::MIN));
+        for td in site.depth.first..site.depth.end {
+            let d = coordinate(&problem.depth, &site.depth, td, depth);
+            for th in site.height.first..site.height.end {
+                let h = coordinate(&problem.height, &site.height, th, height);
+                let vectors = self.vectors::<A>(site, d, h);
+                let start = plane_position(problem, d, h, site.width.start);
+                #[unroll]
+                for t in 0..form.reach.taps {
+                    let value = lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, form.reach);
+                    let own = Vector::new(start + (t * form.reach.dilation) as i32);
+                    last.store(select_many(value.is_nan(), own, last.read()));
+                }
+            }
+        }
+        last.read()
+    }
+
+    /// Reduces the taps of the inner axes at row `j` of a strip, in their order.
+    fn folded_row<A: Float, N: Size>(&self, #[comptime] j: u32) -> Accumulator<A, N> {
+        let form = comptime!(self.form);
+        let mut folded = self.folded_line::<A, N>(form.line(j, 0));
+        #[unroll]
+        for i in 1..form.lines() {
+            let next = self.folded_line::<A, N>(form.line(j, i));
+            fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.window);
+        }
+        folded
+    }
+
+    /// Reduces the taps along the width on a line.
+    fn folded_line<A: Float, N: Size>(&self, #[comptime] line: Line) -> Accumulator<A, N> {
+        let form = comptime!(self.form);
+        let site = &self.strip.site;
+        let depth = step(&site.problem.depth, &site.depth, line.depth, form.window.axes[0]);
+        let height = step(&site.problem.height, &site.height, line.height, form.window.axes[1]);
+        if comptime!(form.window.along_width) {
+            self.lanes::<A, N>(depth.x, height.x)
+        } else {
+            self.pixels::<A, N>(depth.x, height.x, line.width)
+        }
+    }
+
+    /// Reduces a line whose taps are pixels.
+    fn pixels<A: Float, N: Size>(
+        &self,
+        d: i32,
+        h: i32,
+        #[comptime] first: TapForm,
+    ) -> Accumulator<A, N> {
+        let form = comptime!(self.form);
+        let mut folded = self.pixel::<A, N>(d, h, first);
+        #[unroll]
+        for t in 1..form.taps(2) {
+            let next = self.pixel::<A, N>(d, h, form.tap(2, t));
+            fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.window);
+        }
+        folded
+    }
+
+    fn pixel<A: Float, N: Size>(
+        &self,
+        d: i32,
+        h: i32,
+        #[comptime] tap: TapForm,
+    ) -> Accumulator<A, N> {
+        let form = comptime!(self.form);
+        let site = &self.strip.site;
+        let width = step(&site.problem.width, &site.width, tap, form.window.axes[2]);
+        let tap = site.tap_at(d, h, width.x);
+        // If lanes are channels, both vectors have the same number.
+        let element = Vector::<S, N>::cast_from(self.input[tap.vector as usize]);
+        let value = widen::<S, A, N>(element, form.window.widened);
+        Accumulator::<A, N> { value, position: Vector::new(tap.position) }
+    }
+
+    /// Reduces a line along which the lanes lie.
+    ///
+    /// A position is lane 0's for the same tap; `index_lane` later adds the lane's offset.
+    fn lanes<A: Float, N: Size>(&self, d: i32, h: i32) -> Accumulator<A, N> {
+        let form = comptime!(self.form);
+        let site = &self.strip.site;
+        let width = comptime!(form.reach);
+        let vectors = self.vectors::<A>(site, d, h);
+        let start = plane_position(site.problem, d, h, site.width.start);
+        let mut folded = Accumulator::<A, N> {
+            value: lanes_of::<A, N, M>(&vectors, 0usize, 1usize, 0usize, width),
+            position: first_inside::<N>(site, d, h, form),
+        };
+        #[unroll]
+        for t in 1..width.taps {
+            let next = Accumulator::<A, N> {
+                value: lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, width),
+                position: Vector::new(start + (t * width.dilation) as i32),
+            };
+            fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.window);
+        }
+        folded
+    }
+
+    /// The vectors of a line along which the lanes lie; every number beats a vector outside the input.
+    fn vectors<A: Float>(&self, site: &Site<'_>, d: i32, h: i32) -> Sequence<Vector<A, M>> {
+        let form = comptime!(self.form);
+        let width = comptime!(form.reach);
+        let (strips, problem) = (self.strips, site.problem);
+        let empty = Vector::<A, M>::new(problem.empty.get::<A>());
+        let outside = narrow::<A, S, M>(empty, form.window.widened);
+        let line = (site.sample as i32 * problem.depth.input + d) * problem.height.input + h;
+        let line = line * strips.width_vectors as i32;
+        let w = site.column / comptime!(width.output as u32);
+        let mut vectors = Sequence::<Vector<A, M>>::new();
+        #[unroll]
+        for v in 0..width.vectors() {
+            if comptime!(!width.touches(v)) {
+                vectors.push(empty);
+            } else {
+                let vector = vector_of(strips, w, v, form);
+                let value = self.input[(line + vector.x) as usize];
+                let value = if comptime!(form.may_miss(v)) {
+                    select(vector.inside, value, outside)
+                } else {
+                    value
+                };
+                vectors.push(widen::<S, A, M>(value, form.window.widened));
+            }
+        }
+        vectors
+    }
 }
 
 /// Whether the extremum of some window is NaN, if NaN is searched for separately.
@@ -84,205 +247,6 @@ fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] f
     } else {
         false.runtime()
     }
-}
-
-/// Writes the indices of the outputs of a strip that are NaN.
-#[cube]
-pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
-    input: &[Vector<S, M>],
-    indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-    strips: &Strips,
-    strip: &Strip<'_>,
-    #[comptime] form: Form,
-) {
-    #[comptime]
-    match indices {
-        ComptimeOption::Some(indices) => {
-            if comptime!(!form.folds_nans()) {
-                let there = min(outputs_along(strips, form) - strip.first, form.along.outputs);
-                for i in 0..there {
-                    let o = strip.first + i;
-                    let site = site_at(strip, o, strip.site.column, false, form);
-                    let last = last_nan::<S, A, N, M>(input, strips, &site, form);
-                    let at = (strip.output + i * strip.step) as usize;
-                    let index = site.index::<N>(last);
-                    let is_there = last.greater_than(&Vector::new(i32::MIN));
-                    indices[at] = select_many(is_there, index, indices[at]);
-                }
-            }
-        }
-        ComptimeOption::None => {}
-    }
-}
-
-/// The position of the last NaN in each lane's window; `i32::MIN` if there is none.
-#[cube]
-fn last_nan<S: Float, A: Float, N: Size, M: Size>(
-    input: &[Vector<S, M>],
-    strips: &Strips,
-    site: &Site<'_>,
-    #[comptime] form: Form,
-) -> Vector<i32, N> {
-    let last = RuntimeCell::<Vector<i32, N>>::new(Vector::new(i32::MIN));
-    for td in site.depth.first..site.depth.end {
-        let d = coordinate(&strips.problem.depth, &site.depth, td, form.window.axes[0].unclipped());
-        for th in site.height.first..site.height.end {
-            let h = coordinate(
-                &strips.problem.height,
-                &site.height,
-                th,
-                form.window.axes[1].unclipped(),
-            );
-            let vectors = vectors_of::<S, A, M>(input, strips, site, d, h, form);
-            let start = plane_position(&strips.problem, d, h, site.width.start);
-            #[unroll]
-            for t in 0..form.reach.taps {
-                let value = lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, form.reach);
-                let own = Vector::new(start + (t * form.reach.dilation) as i32);
-                last.store(select_many(value.is_nan(), own, last.read()));
-            }
-        }
-    }
-    last.read()
-}
-
-/// Reduces the taps of the inner axes at row `j` of a strip, in their order.
-#[cube]
-fn row<S: Float, A: Float, N: Size, M: Size>(
-    input: &[Vector<S, M>],
-    strips: &Strips,
-    site: &Site<'_>,
-    #[comptime] j: u32,
-    #[comptime] form: Form,
-) -> Accumulator<A, N> {
-    let mut folded = line::<S, A, N, M>(input, strips, site, form.line(j, 0), form);
-    #[unroll]
-    for i in 1..form.lines() {
-        let next = line::<S, A, N, M>(input, strips, site, form.line(j, i), form);
-        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.window);
-    }
-    folded
-}
-
-/// Reduces the taps along the width on a line.
-#[cube]
-fn line<S: Float, A: Float, N: Size, M: Size>(
-    input: &[Vector<S, M>],
-    strips: &Strips,
-    site: &Site<'_>,
-    #[comptime] line: Line,
-    #[comptime] form: Form,
-) -> Accumulator<A, N> {
-    let depth = step(&strips.problem.depth, &site.depth, line.depth, form.window.axes[0]);
-    let height = step(&strips.problem.height, &site.height, line.height, form.window.axes[1]);
-    if comptime!(form.window.along_width) {
-        lanes::<S, A, N, M>(input, strips, site, depth.x, height.x, form)
-    } else {
-        pixels::<S, A, N, M>(input, site, depth.x, height.x, line.width, form)
-    }
-}
-
-/// Reduces a line whose taps are pixels.
-#[cube]
-fn pixels<S: Float, A: Float, N: Size, M: Size>(
-    input: &[Vector<S, M>],
-    site: &Site<'_>,
-    d: i32,
-    h: i32,
-    #[comptime] first: TapForm,
-    #[comptime] form: Form,
-) -> Accumulator<A, N> {
-    let mut folded = pixel::<S, A, N, M>(input, site, d, h, first, form);
-    #[unroll]
-    for t in 1..form.taps(2) {
-        let tap = comptime!(form.tap(2, t));
-        let next = pixel::<S, A, N, M>(input, site, d, h, tap, form);
-        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.window);
-    }
-    folded
-}
-
-#[cube]
-fn pixel<S: Float, A: Float, N: Size, M: Size>(
-    input: &[Vector<S, M>],
-    site: &Site<'_>,
-    d: i32,
-    h: i32,
-    #[comptime] tap: TapForm,
-    #[comptime] form: Form,
-) -> Accumulator<A, N> {
-    let width = step(&site.problem.width, &site.width, tap, form.window.axes[2]);
-    let tap = site.tap_at(d, h, width.x);
-    // If lanes are channels, both vectors have the same number.
-    let element = Vector::<S, N>::cast_from(input[tap.vector as usize]);
-    let value = widen::<S, A, N>(element, form.window.widened);
-    Accumulator::<A, N> { value, position: Vector::new(tap.position) }
-}
-
-/// Reduces a line along which the lanes lie.
-///
-/// A position is lane 0's for the same tap; `index_lane` later adds the lane's offset.
-#[cube]
-fn lanes<S: Float, A: Float, N: Size, M: Size>(
-    input: &[Vector<S, M>],
-    strips: &Strips,
-    site: &Site<'_>,
-    d: i32,
-    h: i32,
-    #[comptime] form: Form,
-) -> Accumulator<A, N> {
-    let width = comptime!(form.reach);
-    let vectors = vectors_of::<S, A, M>(input, strips, site, d, h, form);
-    let start = plane_position(&strips.problem, d, h, site.width.start);
-    let mut folded = Accumulator::<A, N> {
-        value: lanes_of::<A, N, M>(&vectors, 0usize, 1usize, 0usize, width),
-        position: first_inside::<N>(site, d, h, form),
-    };
-    #[unroll]
-    for t in 1..width.taps {
-        let next = Accumulator::<A, N> {
-            value: lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, width),
-            position: Vector::new(start + (t * width.dilation) as i32),
-        };
-        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.window);
-    }
-    folded
-}
-
-/// The vectors of a line along which the lanes lie; every number beats a vector outside the input.
-#[cube]
-fn vectors_of<S: Float, A: Float, M: Size>(
-    input: &[Vector<S, M>],
-    strips: &Strips,
-    site: &Site<'_>,
-    d: i32,
-    h: i32,
-    #[comptime] form: Form,
-) -> Sequence<Vector<A, M>> {
-    let width = comptime!(form.reach);
-    let empty = Vector::<A, M>::new(strips.problem.empty.get::<A>());
-    let outside = narrow::<A, S, M>(empty, form.window.widened);
-    let line =
-        (site.sample as i32 * strips.problem.depth.input + d) * strips.problem.height.input + h;
-    let line = line * strips.width_vectors as i32;
-    let w = site.column / comptime!(width.output as u32);
-    let mut vectors = Sequence::<Vector<A, M>>::new();
-    #[unroll]
-    for v in 0..width.vectors() {
-        if comptime!(!width.touches(v)) {
-            vectors.push(empty);
-        } else {
-            let vector = vector_of(strips, w, v, form);
-            let value = input[(line + vector.x) as usize];
-            let value = if comptime!(form.may_miss(v)) {
-                select(vector.inside, value, outside)
-            } else {
-                value
-            };
-            vectors.push(widen::<S, A, M>(value, form.window.widened));
-        }
-    }
-    vectors
 }
 
 /// For each lane, the position on a line of its first tap inside the input, given as lane 0's for the same tap.
