@@ -22,10 +22,10 @@ pub struct Request {
 
 /// A problem on a device: what every part of a kernel needs to know.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Task<'a> {
-    pub(super) conv: &'a Convolution,
-    pub(super) request: Request,
-    pub(super) device: &'a Capabilities,
+pub(crate) struct Task<'a> {
+    pub(crate) conv: &'a Convolution,
+    pub(crate) request: Request,
+    pub(crate) device: &'a Capabilities,
 }
 
 impl Request {

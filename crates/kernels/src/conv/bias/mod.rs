@@ -18,7 +18,7 @@ use crate::cube::unit::grid;
 mod kernel;
 
 /// Launches the kernel that computes the sums, or their parts.
-pub(in crate::conv) fn launch(arguments: &Arguments<'_>) {
+pub(crate) fn launch(arguments: &Arguments<'_>) {
     let Arguments { client, task: Task { conv, request, .. }, splits, stored, .. } = *arguments;
     let ([dy, _], out) = (arguments.operands, arguments.out);
     let (output, dtype) = (conv.output(), request.dtype);

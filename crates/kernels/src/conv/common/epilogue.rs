@@ -12,7 +12,7 @@ use crate::cube::convert::{nearest_integers, round};
 
 /// The compile-time options of an epilogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::conv) struct EpilogueForm {
+pub(crate) struct EpilogueForm {
     activation: Kind,
     /// Whether sums are `f64`. The device's own error function is too inaccurate for them.
     wide: bool,
@@ -36,7 +36,7 @@ enum Kind {
 }
 
 impl EpilogueForm {
-    pub(in crate::conv) fn new(activation: Activation, dtype: DType) -> Self {
+    pub(crate) fn new(activation: Activation, dtype: DType) -> Self {
         let activation = match activation {
             Activation::None => Kind::None,
             Activation::Relu => Kind::Relu,
@@ -52,27 +52,27 @@ impl EpilogueForm {
     }
 
     /// Whether sums have scales.
-    pub(in crate::conv) fn has_scales(&self) -> bool {
+    pub(crate) fn has_scales(&self) -> bool {
         self.scaled
     }
 }
 
 /// The epilogue of each sum of a launch.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::conv) struct Epilogue<'a> {
+pub(crate) struct Epilogue<'a> {
     /// One number per filter, in the type of the results, or in `f32` where there are scales.
-    pub(in crate::conv) bias: Option<&'a Handle>,
+    pub(crate) bias: Option<&'a Handle>,
     /// The scale of each filter's sums in `f32`, if these are integers.
-    pub(in crate::conv) scale: Option<&'a Handle>,
-    pub(in crate::conv) residual: Option<&'a Handle>,
-    pub(in crate::conv) activation: Activation,
+    pub(crate) scale: Option<&'a Handle>,
+    pub(crate) residual: Option<&'a Handle>,
+    pub(crate) activation: Activation,
     /// Whether the device rounds bf16 to nearest even.
-    pub(in crate::conv) rounds: bool,
+    pub(crate) rounds: bool,
 }
 
 impl Epilogue<'_> {
     /// No epilogue except rounding.
-    pub(in crate::conv) const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         bias: None,
         scale: None,
         residual: None,
@@ -80,7 +80,7 @@ impl Epilogue<'_> {
         rounds: false,
     };
 
-    pub(in crate::conv) fn form(&self, dtype: DType) -> EpilogueForm {
+    pub(crate) fn form(&self, dtype: DType) -> EpilogueForm {
         let form = EpilogueForm::new(self.activation, dtype);
         let scaled = self.scale.is_some();
         let to_int8 = scaled && !dtype.is_float();
@@ -88,12 +88,12 @@ impl Epilogue<'_> {
     }
 
     /// Whether what is done to a sum depends on its filter.
-    pub(in crate::conv) fn depends_on_filter(&self) -> bool {
+    pub(crate) fn depends_on_filter(&self) -> bool {
         self.bias.is_some() || self.scale.is_some()
     }
 
     /// The kernel arguments, for `filters` filters and `results` results in vectors of `lanes`.
-    pub(in crate::conv) fn args<S: Float, N: Size>(
+    pub(crate) fn args<S: Float, N: Size>(
         &self,
         filters: usize,
         results: usize,
@@ -117,7 +117,7 @@ impl Epilogue<'_> {
 }
 
 /// A tensor that may be missing, in vectors.
-pub(in crate::conv) fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
+pub(crate) fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
     handle: Option<&Handle>,
     vectors: usize,
 ) -> ComptimeOptionArgs<T> {
@@ -129,20 +129,20 @@ pub(in crate::conv) fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
 
 /// What is added to sums, in vectors like those of the results, and the factor for negative numbers.
 #[derive(CubeType, CubeLaunch)]
-pub(in crate::conv) struct EpilogueArgs<S: Float, N: Size> {
-    pub(in crate::conv) bias: ComptimeOption<Box<[Vector<S, N>]>>,
+pub(crate) struct EpilogueArgs<S: Float, N: Size> {
+    pub(crate) bias: ComptimeOption<Box<[Vector<S, N>]>>,
     /// The scales of sums that are integers, and what is added to the scaled sums.
     scale: ComptimeOption<Box<[Vector<f32, N>]>>,
     scaled_bias: ComptimeOption<Box<[Vector<f32, N>]>>,
-    pub(in crate::conv) residual: ComptimeOption<Box<[Vector<S, N>]>>,
-    pub(in crate::conv) slope: f32,
+    pub(crate) residual: ComptimeOption<Box<[Vector<S, N>]>>,
+    pub(crate) slope: f32,
     /// A zero that compilers do not know.
     zero: u32,
 }
 
 /// Activates and rounds a sum that already includes its bias and residual.
 #[cube]
-pub(in crate::conv) fn finish<S: Float, A: Float, N: Size>(
+pub(crate) fn finish<S: Float, A: Float, N: Size>(
     sum: Vector<A, N>,
     slope: f32,
     #[comptime] form: EpilogueForm,
@@ -152,7 +152,7 @@ pub(in crate::conv) fn finish<S: Float, A: Float, N: Size>(
 
 /// Adds bias and residual to a sum, then activates and rounds it. A sum with a scale has no residual.
 #[cube]
-pub(in crate::conv) fn finish_at<S: Float, A: Float, N: Size>(
+pub(crate) fn finish_at<S: Float, A: Float, N: Size>(
     epilogue: &EpilogueArgs<S, N>,
     sum: Vector<A, N>,
     channel: u32,
@@ -205,7 +205,7 @@ fn scaled<S: Float, A: Float, N: Size>(
 
 /// Adds the residual to a sum that already includes its bias, then activates and rounds it.
 #[cube]
-pub(in crate::conv) fn finish_with<S: Float, A: Float, N: Size>(
+pub(crate) fn finish_with<S: Float, A: Float, N: Size>(
     epilogue: &EpilogueArgs<S, N>,
     sum: Vector<A, N>,
     at: u32,

@@ -10,7 +10,7 @@ use crate::conv::problem::{Request, Task};
 use crate::error::{NotApplicable, PlanError};
 
 /// A kernel and its configuration. Each kernel's `Config` implements it.
-pub(in crate::conv) trait Kernel: Debug {
+pub(crate) trait Kernel: Debug {
     /// The configuration as a tile, with the names that all kernels share; none where there is nothing to
     /// configure.
     fn tile(&self) -> Option<Tile>;
@@ -57,7 +57,7 @@ pub(in crate::conv) trait Kernel: Debug {
 }
 
 /// A kernel in the registry. Each `Config` implements it, and prints its numbers.
-pub(in crate::conv) trait Configure: Kernel + Display + Copy {
+pub(crate) trait Configure: Kernel + Display + Copy {
     /// The name of the kernel.
     const NAME: &'static str;
 

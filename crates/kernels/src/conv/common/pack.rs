@@ -23,7 +23,7 @@ use crate::cube::unit::{grid, unit_position};
 
 /// A layout of repacked filters.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::conv) struct Packing {
+pub(crate) struct Packing {
     groups: usize,
     /// The number of neighbouring groups whose columns are contiguous.
     beside: usize,
@@ -37,7 +37,7 @@ pub(in crate::conv) struct Packing {
 
 impl Packing {
     /// Each group separately, its columns padded to whole vectors.
-    pub(in crate::conv) fn new(conv: &Convolution, pass: Pass, lanes: usize) -> Self {
+    pub(crate) fn new(conv: &Convolution, pass: Pass, lanes: usize) -> Self {
         Self {
             groups: conv.groups(),
             beside: 1,
@@ -50,12 +50,12 @@ impl Packing {
     }
 
     /// The columns of `beside` neighbouring groups together; `beside` must divide the number of groups.
-    pub(in crate::conv) fn beside(conv: &Convolution, pass: Pass, beside: usize) -> Self {
+    pub(crate) fn beside(conv: &Convolution, pass: Pass, beside: usize) -> Self {
         Self { groups: conv.groups() / beside, beside, ..Self::new(conv, pass, 1) }
     }
 
     /// Groups of one column each, repeated `times` times.
-    pub(in crate::conv) fn repeated(conv: &Convolution, pass: Pass, times: usize) -> Self {
+    pub(crate) fn repeated(conv: &Convolution, pass: Pass, times: usize) -> Self {
         let source = WeightSteps { column: 0, ..weight_steps(conv, pass) };
         Self { columns: times, source, ..Self::new(conv, pass, 1) }
     }
@@ -66,17 +66,17 @@ impl Packing {
     }
 
     /// The elements of the packed filters.
-    pub(in crate::conv) fn elements(&self) -> usize {
+    pub(crate) fn elements(&self) -> usize {
         self.groups * self.taps.iter().product::<usize>() * self.inner * self.width()
     }
 
     /// The bytes of the packed filters, whose type is the accumulator type of `dtype`.
-    pub(in crate::conv) fn bytes(&self, dtype: DType) -> usize {
+    pub(crate) fn bytes(&self, dtype: DType) -> usize {
         self.elements() * accumulator(dtype).size()
     }
 
     /// The layout of the packed weights.
-    pub(in crate::conv) fn steps(&self) -> WeightSteps {
+    pub(crate) fn steps(&self) -> WeightSteps {
         let tap = self.inner * self.width();
         let [depth, height, width] = self.taps;
         let kernel = [height * width * tap, width * tap, tap];
@@ -84,7 +84,7 @@ impl Packing {
     }
 
     /// Packs the filters and converts them to the accumulator type.
-    pub(in crate::conv) fn pack(&self, arguments: &Arguments<'_>, w: &Handle) -> Handle {
+    pub(crate) fn pack(&self, arguments: &Arguments<'_>, w: &Handle) -> Handle {
         let Arguments { client, task, units, contiguous, .. } = *arguments;
         let Task { conv, request: Request { dtype, .. }, .. } = task;
         let elements = self.elements();

@@ -11,10 +11,10 @@ use crate::device::Capabilities;
 use crate::error::{PlanError, ensure};
 
 /// The number of cubes that every device accepts on each axis of a launch.
-pub(in crate::conv) const MOST_CUBES: usize = 65535;
+pub(crate) const MOST_CUBES: usize = 65535;
 
 /// In most kernels each phase is a launch; with more phases than this, a data gradient is computed by the direct kernel.
-pub(in crate::conv) const MOST_PHASES: usize = 256;
+pub(crate) const MOST_PHASES: usize = 256;
 
 /// The most taps along the width for which a run of rows is unrolled, and the largest distance in pixels from
 /// the first tap to the last, or from one window to the next.
@@ -22,45 +22,45 @@ const MOST_TAPS: usize = 32;
 const MOST_REACH: usize = 64;
 
 /// With more rows per unit than this, no more latency is hidden.
-pub(in crate::conv) const MOST_ROWS: usize = 14;
+pub(crate) const MOST_ROWS: usize = 14;
 
 /// The most vectors of accumulators that a unit is compiled for.
 const MOST_SUMS: u32 = 64;
 
 /// The largest block that the kernels are compiled for.
-pub(in crate::conv) const MOST_BLOCK: u32 = 256;
+pub(crate) const MOST_BLOCK: u32 = 256;
 
 /// Whether a pass has few enough phases.
-pub(in crate::conv) fn has_few_phases(conv: &Convolution, pass: Pass) -> bool {
+pub(crate) fn has_few_phases(conv: &Convolution, pass: Pass) -> bool {
     phases(conv, pass).iter().product::<usize>() <= MOST_PHASES
 }
 
 /// Whether the loop over the taps along the width can be unrolled.
-pub(in crate::conv) fn has_few_taps(conv: &Convolution) -> bool {
+pub(crate) fn has_few_taps(conv: &Convolution) -> bool {
     let [.., width] = conv.grid().axes();
     let reach = (width.kernel() - 1).saturating_mul(width.dilation()).max(width.stride());
     width.kernel() <= MOST_TAPS && reach <= MOST_REACH
 }
 
 /// The most elements that a GPU loads at once; at most 4, the widest vector that every target language has.
-pub(in crate::conv) fn widest_load(dtype: DType, device: &Capabilities) -> u32 {
+pub(crate) fn widest_load(dtype: DType, device: &Capabilities) -> u32 {
     (device.load_bytes / dtype.size()).clamp(1, 4) as u32
 }
 
 /// The most factors that a load for matrix units may read: four where the shading language splits wider
 /// vectors, because copies of split vectors do not work.
-pub(in crate::conv) fn widest_factor_load(dtype: DType, device: &Capabilities) -> u32 {
+pub(crate) fn widest_factor_load(dtype: DType, device: &Capabilities) -> u32 {
     let most = device.vector_lanes.min(8);
     (device.load_bytes / dtype.size()).clamp(1, most) as u32
 }
 
 /// The number of accumulators that fit in a processor's vector register.
-pub(in crate::conv) fn widest_register(dtype: DType, device: &Capabilities) -> u32 {
+pub(crate) fn widest_register(dtype: DType, device: &Capabilities) -> u32 {
     (device.load_bytes / accumulator(dtype).size()).max(1) as u32
 }
 
 /// The most lanes of a kernel that only computes in registers: a processor's register, or a GPU's load.
-pub(in crate::conv) fn widest_vector(dtype: DType, device: &Capabilities) -> u32 {
+pub(crate) fn widest_vector(dtype: DType, device: &Capabilities) -> u32 {
     match device.cores {
         Some(_) => widest_register(dtype, device),
         None => widest_load(dtype, device),
@@ -68,7 +68,7 @@ pub(in crate::conv) fn widest_vector(dtype: DType, device: &Capabilities) -> u32
 }
 
 /// The tile of a unit that uses no shared memory: a few rows by a few vectors, in registers.
-pub(in crate::conv) fn register_tile(rows: u32, vectors: u32, lanes: u32) -> Tile {
+pub(crate) fn register_tile(rows: u32, vectors: u32, lanes: u32) -> Tile {
     Tile {
         block_m: rows,
         block_n: vectors.saturating_mul(lanes),
@@ -82,7 +82,7 @@ pub(in crate::conv) fn register_tile(rows: u32, vectors: u32, lanes: u32) -> Til
 
 /// The rows, vectors and lanes of a register tile with its overrides. The other numbers of the tile follow from these, and
 /// different ones are rejected.
-pub(in crate::conv) fn registers(
+pub(crate) fn registers(
     overrides: &TileOverrides,
     [rows, vectors, lanes]: [u32; 3],
 ) -> Result<[u32; 3], PlanError> {
@@ -98,7 +98,7 @@ pub(in crate::conv) fn registers(
 }
 
 /// Rejects a register tile that does not fit in registers, or whose lanes the device cannot load.
-pub(in crate::conv) fn check_registers(
+pub(crate) fn check_registers(
     [rows, vectors, lanes]: [u32; 3],
     task: Task<'_>,
 ) -> Result<(), PlanError> {
@@ -107,26 +107,22 @@ pub(in crate::conv) fn check_registers(
 }
 
 /// Rejects a number of a tile that differs from the only possible one.
-pub(in crate::conv) fn check_number(
-    name: &'static str,
-    found: u32,
-    expected: u32,
-) -> Result<(), PlanError> {
+pub(crate) fn check_number(name: &'static str, found: u32, expected: u32) -> Result<(), PlanError> {
     ensure(found == expected, PlanError::Tile { name, found, expected })
 }
 
 /// Rejects load widths that the device does not have.
-pub(in crate::conv) fn check_lanes(lanes: u32, widest: u32) -> Result<(), PlanError> {
+pub(crate) fn check_lanes(lanes: u32, widest: u32) -> Result<(), PlanError> {
     ensure(lanes.is_power_of_two() && lanes <= widest, PlanError::Loads { lanes, widest })
 }
 
 /// Rejects vectors whose elements would not be contiguous in memory.
-pub(in crate::conv) fn check_neighbours(lanes: u32, channels: usize) -> Result<(), PlanError> {
+pub(crate) fn check_neighbours(lanes: u32, channels: usize) -> Result<(), PlanError> {
     check_divisor("elems_per_thread", lanes, channels, "elements side by side")
 }
 
 /// Rejects a number that does not divide `whole`.
-pub(in crate::conv) fn check_divisor(
+pub(crate) fn check_divisor(
     name: &'static str,
     found: u32,
     whole: usize,
@@ -136,13 +132,13 @@ pub(in crate::conv) fn check_divisor(
 }
 
 /// Rejects more accumulators than registers hold, or none.
-pub(in crate::conv) fn check_sums(ratio_m: u32, ratio_n: u32, limit: u32) -> Result<(), PlanError> {
+pub(crate) fn check_sums(ratio_m: u32, ratio_n: u32, limit: u32) -> Result<(), PlanError> {
     let sums = ratio_m.saturating_mul(ratio_n);
     ensure((1..=limit).contains(&sums), PlanError::Accumulators { sums, limit })
 }
 
 /// Rejects a block that is not a multiple of `of`, or is larger than `limit`.
-pub(in crate::conv) fn check_block(
+pub(crate) fn check_block(
     name: &'static str,
     block: u32,
     of: u32,
@@ -155,18 +151,18 @@ pub(in crate::conv) fn check_block(
 }
 
 /// Rejects any number of stages except 1 and 2.
-pub(in crate::conv) fn check_stages(tile: &Tile) -> Result<(), PlanError> {
+pub(crate) fn check_stages(tile: &Tile) -> Result<(), PlanError> {
     let stages = tile.stages;
     ensure((1..=2).contains(&stages), PlanError::Stages { stages, least: 1, most: 2 })
 }
 
 /// Rejects a tile that needs more shared memory than a cube has.
-pub(in crate::conv) fn check_shared(bytes: usize, device: &Capabilities) -> Result<(), PlanError> {
+pub(crate) fn check_shared(bytes: usize, device: &Capabilities) -> Result<(), PlanError> {
     ensure(bytes <= device.shared_bytes, PlanError::Shared { bytes, limit: device.shared_bytes })
 }
 
 /// Rejects more units than a cube can have, or none.
-pub(in crate::conv) fn check_units(units: u32, device: &Capabilities) -> Result<(), PlanError> {
+pub(crate) fn check_units(units: u32, device: &Capabilities) -> Result<(), PlanError> {
     ensure(
         (1..=device.units_per_cube).contains(&units),
         PlanError::Units { units, limit: device.units_per_cube },
@@ -174,6 +170,6 @@ pub(in crate::conv) fn check_units(units: u32, device: &Capabilities) -> Result<
 }
 
 /// The units per cube of a kernel whose units do not cooperate: `units` on a GPU, the number of cores on a processor.
-pub(in crate::conv) fn independent_units(units: u32, device: &Capabilities) -> u32 {
+pub(crate) fn independent_units(units: u32, device: &Capabilities) -> u32 {
     device.cores.unwrap_or(units.min(device.units_per_cube))
 }

@@ -8,24 +8,24 @@ use crate::conv::common::gather::{GatherArgs, Sweep};
 
 /// Neighbouring rows along the width, and the pixels of a line that they read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::conv) struct Run {
-    pub(in crate::conv) rows: u32,
+pub(crate) struct Run {
+    pub(crate) rows: u32,
     /// The distance between the pixels that neighbouring rows read at the same tap.
-    pub(in crate::conv) step: i32,
+    pub(crate) step: i32,
     /// The number of taps along the width, and the distance between their pixels.
-    pub(in crate::conv) taps: u32,
-    pub(in crate::conv) tap_step: i32,
+    pub(crate) taps: u32,
+    pub(crate) tap_step: i32,
 }
 
 impl Run {
-    pub(in crate::conv) fn new(rows: u32, width: &Sweep) -> Self {
+    pub(crate) fn new(rows: u32, width: &Sweep) -> Self {
         let (step, tap_step) = (width.step as i32, width.tap_step as i32);
         Self { rows, step, taps: width.taps as u32, tap_step }
     }
 
     /// The first pixel that any row reads, relative to the first row's start, and the number of pixels from it to
     /// the last one.
-    pub(in crate::conv) fn pixels(&self) -> (i32, u32) {
+    pub(crate) fn pixels(&self) -> (i32, u32) {
         let rows = (self.rows as i32 - 1) * self.step;
         let taps = (self.taps.max(1) as i32 - 1) * self.tap_step;
         let (first, last) = (taps.min(0), rows + taps.max(0));
@@ -33,37 +33,37 @@ impl Run {
     }
 
     /// The index of the pixel that row `r` reads at tap `t`.
-    pub(in crate::conv) fn pixel(&self, r: u32, t: u32) -> u32 {
+    pub(crate) fn pixel(&self, r: u32, t: u32) -> u32 {
         (r as i32 * self.step + t as i32 * self.tap_step - self.pixels().0) as u32
     }
 
     /// Whether `p` is the first pixel that row `r` reads.
-    pub(in crate::conv) fn is_first(&self, r: u32, p: u32) -> bool {
+    pub(crate) fn is_first(&self, r: u32, p: u32) -> bool {
         (0..self.taps).map(|t| self.pixel(r, t)).min() == Some(p)
     }
 
     /// Whether any row reads pixel `p`.
-    pub(in crate::conv) fn is_read(&self, p: u32) -> bool {
+    pub(crate) fn is_read(&self, p: u32) -> bool {
         (0..self.rows).any(|r| (0..self.taps).any(|t| self.pixel(r, t) == p))
     }
 }
 
 /// The numbers of a launch whose units each compute runs of rows by a vector, besides those of the gather.
 #[derive(CubeType, CubeLaunch)]
-pub(in crate::conv) struct RunArgs {
-    pub(in crate::conv) units: u32,
+pub(crate) struct RunArgs {
+    pub(crate) units: u32,
     /// The number of blocks along the height, of runs along the width, and of chunks of vectors with contiguous weights.
-    pub(in crate::conv) lines: FastDivmod<u32>,
-    pub(in crate::conv) runs: FastDivmod<u32>,
-    pub(in crate::conv) chunks: FastDivmod<u32>,
+    pub(crate) lines: FastDivmod<u32>,
+    pub(crate) runs: FastDivmod<u32>,
+    pub(crate) chunks: FastDivmod<u32>,
     /// The number of rows along the height, and of rows (or vectors of rows) along the width.
-    pub(in crate::conv) height: u32,
-    pub(in crate::conv) width: u32,
+    pub(crate) height: u32,
+    pub(crate) width: u32,
 }
 
 /// The pixels of a line that a run reads, from coordinate `start` on; zeros outside the line.
 #[cube]
-pub(in crate::conv) fn pixels_of<S: Float, A: Float, N: Size>(
+pub(crate) fn pixels_of<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     gather: &GatherArgs,
     line: usize,
@@ -92,7 +92,7 @@ pub(in crate::conv) fn pixels_of<S: Float, A: Float, N: Size>(
 
 /// The pixel at coordinate `x + p` of a line; `x` must not be negative.
 #[cube]
-pub(in crate::conv) fn pixel_at<S: Float, A: Float, N: Size>(
+pub(crate) fn pixel_at<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     gather: &GatherArgs,
     line: usize,

@@ -30,7 +30,7 @@ const BUSY: usize = 1 << 16;
 const TERMS: usize = 64;
 
 /// The most parts, where one unit computes each part.
-pub(in crate::conv) fn most(conv: &Convolution, pass: Pass) -> usize {
+pub(crate) fn most(conv: &Convolution, pass: Pass) -> usize {
     match pass {
         Pass::Weight | Pass::Bias => at_most(conv, pass, windows(conv)),
         _ => 1,
@@ -38,12 +38,12 @@ pub(in crate::conv) fn most(conv: &Convolution, pass: Pass) -> usize {
 }
 
 /// The most parts of sums of `terms` terms, such that the partial results can still be indexed.
-pub(in crate::conv) fn at_most(conv: &Convolution, pass: Pass, terms: usize) -> usize {
+pub(crate) fn at_most(conv: &Convolution, pass: Pass, terms: usize) -> usize {
     (LIMIT / results(conv, pass).max(1)).min(terms).max(1)
 }
 
 /// The number of parts, where one unit computes each, that keeps the device busy.
-pub(in crate::conv) fn splits(task: Task<'_>) -> usize {
+pub(crate) fn splits(task: Task<'_>) -> usize {
     let Task { conv, request: Request { pass, .. }, device } = task;
     let busy = device.cores.map_or(BUSY, |cores| cores as usize);
     let wanted = busy.div_ceil(results(conv, pass).max(1));
@@ -51,7 +51,7 @@ pub(in crate::conv) fn splits(task: Task<'_>) -> usize {
 }
 
 /// The estimated seconds of adding the parts, if there are several, after another launch.
-pub(in crate::conv) fn seconds(
+pub(crate) fn seconds(
     Task { conv, request: Request { pass, dtype, .. }, device }: Task<'_>,
     splits: usize,
 ) -> f64 {
@@ -63,7 +63,7 @@ pub(in crate::conv) fn seconds(
 }
 
 /// Adds the parts of each sum, `[splits, results]`, and applies the epilogue.
-pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
+pub(crate) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
     let Arguments { client, splits, stored, out, epilogue, .. } = *arguments;
     let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let elements = results(conv, pass);

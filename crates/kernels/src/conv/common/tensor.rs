@@ -8,22 +8,22 @@ use windowpane_geometry::{Convolution, FilterLayout, Layout, Shape};
 ///
 /// It also describes the filters: a filter takes the place of a sample, and taps the place of positions.
 #[derive(CubeType, CubeLaunch)]
-pub(in crate::conv) struct TensorArgs {
+pub(crate) struct TensorArgs {
     samples: FastDivmod<u32>,
     channels: FastDivmod<u32>,
     depth: FastDivmod<u32>,
     height: FastDivmod<u32>,
     width: FastDivmod<u32>,
-    pub(in crate::conv) sample_step: u32,
-    pub(in crate::conv) channel_step: u32,
-    pub(in crate::conv) depth_step: u32,
-    pub(in crate::conv) height_step: u32,
-    pub(in crate::conv) width_step: u32,
+    pub(crate) sample_step: u32,
+    pub(crate) channel_step: u32,
+    pub(crate) depth_step: u32,
+    pub(crate) height_step: u32,
+    pub(crate) width_step: u32,
 }
 
 /// The order of a tensor's elements in memory, named after the innermost dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::conv) enum Order {
+pub(crate) enum Order {
     /// Sample, position, channel.
     Channels,
     /// Sample, channel, position.
@@ -52,7 +52,7 @@ impl From<FilterLayout> for Order {
 }
 
 /// The arguments of an input or an output.
-pub(in crate::conv) fn tensor_args(shape: &Shape, layout: Layout) -> TensorArgsLaunch {
+pub(crate) fn tensor_args(shape: &Shape, layout: Layout) -> TensorArgsLaunch {
     let [depth, height, width] = shape.space().three(1);
     let steps = shape.strides(layout);
     let numbers = [shape.batch(), shape.channels(), depth, height, width];
@@ -60,7 +60,7 @@ pub(in crate::conv) fn tensor_args(shape: &Shape, layout: Layout) -> TensorArgsL
 }
 
 /// The arguments of the filters.
-pub(in crate::conv) fn filter_args(conv: &Convolution) -> TensorArgsLaunch {
+pub(crate) fn filter_args(conv: &Convolution) -> TensorArgsLaunch {
     let filter = conv.filter();
     let [depth, height, width] = filter.kernel().three(1);
     let steps = filter.strides(conv.filter_layout());
@@ -79,17 +79,17 @@ fn args(extents: [usize; 5], steps: [usize; 2], space: [usize; 3]) -> TensorArgs
 /// The coordinates of an element.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(in crate::conv) struct Coordinates {
-    pub(in crate::conv) sample: u32,
-    pub(in crate::conv) channel: u32,
-    pub(in crate::conv) depth: u32,
-    pub(in crate::conv) height: u32,
-    pub(in crate::conv) width: u32,
+pub(crate) struct Coordinates {
+    pub(crate) sample: u32,
+    pub(crate) channel: u32,
+    pub(crate) depth: u32,
+    pub(crate) height: u32,
+    pub(crate) width: u32,
 }
 
 /// The coordinates of the `i`-th element in memory.
 #[cube]
-pub(in crate::conv) fn place(tensor: &TensorArgs, i: u32, #[comptime] order: Order) -> Coordinates {
+pub(crate) fn place(tensor: &TensorArgs, i: u32, #[comptime] order: Order) -> Coordinates {
     if comptime!(order == Order::Channels) {
         let (position, channel) = tensor.channels.div_mod(i);
         let (position, width) = tensor.width.div_mod(position);
@@ -113,7 +113,7 @@ pub(in crate::conv) fn place(tensor: &TensorArgs, i: u32, #[comptime] order: Ord
 
 /// The coordinates of the `i`-th position in row-major order of samples and positions, at channel 0.
 #[cube]
-pub(in crate::conv) fn row(tensor: &TensorArgs, i: u32) -> Coordinates {
+pub(crate) fn row(tensor: &TensorArgs, i: u32) -> Coordinates {
     let (position, width) = tensor.width.div_mod(i);
     let (position, height) = tensor.height.div_mod(position);
     let (sample, depth) = tensor.depth.div_mod(position);
@@ -122,7 +122,7 @@ pub(in crate::conv) fn row(tensor: &TensorArgs, i: u32) -> Coordinates {
 
 /// The offset of an element in memory.
 #[cube]
-pub(in crate::conv) fn offset(tensor: &TensorArgs, at: &Coordinates) -> u32 {
+pub(crate) fn offset(tensor: &TensorArgs, at: &Coordinates) -> u32 {
     at.sample * tensor.sample_step
         + at.channel * tensor.channel_step
         + at.depth * tensor.depth_step

@@ -25,7 +25,7 @@ use crate::conv::problem::{Pass, Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::error::PlanError;
 
-pub(in crate::conv) mod config;
+pub(crate) mod config;
 mod cost;
 mod kernel;
 pub mod weight;

@@ -29,7 +29,7 @@ use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
 use crate::error::PlanError;
 
-pub(in crate::conv) mod config;
+pub(crate) mod config;
 mod cost;
 mod kernel;
 

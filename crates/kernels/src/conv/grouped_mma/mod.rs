@@ -37,7 +37,7 @@ use crate::cube::convert::{accumulator, elem};
 use crate::error::PlanError;
 
 mod block;
-pub(in crate::conv) mod config;
+pub(crate) mod config;
 mod cost;
 mod form;
 mod kernel;

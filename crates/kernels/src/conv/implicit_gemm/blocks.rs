@@ -18,35 +18,35 @@ use crate::conv::implicit_gemm::rules::{longest_product, windows_are_pixels};
 use crate::conv::problem::{Pass, results};
 
 /// The number of columns that a unit stores at once.
-pub(in crate::conv) const QUAD: u32 = 4;
+pub(crate) const QUAD: u32 = 4;
 
 /// One of the two matrices that are multiplied: A is rows by terms, B is terms by columns. A line of
 /// a factor is a row of A, or a column of B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::conv) enum Factor {
+pub(crate) enum Factor {
     A,
     B,
 }
 
 /// How a factor is loaded from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::conv) struct Side {
+pub(crate) struct Side {
     /// Whether neighbours in memory are terms of one line; otherwise they are lines of one term.
-    pub(in crate::conv) along_terms: bool,
+    pub(crate) along_terms: bool,
     /// The number of elements per load.
-    pub(in crate::conv) lanes: u32,
+    pub(crate) lanes: u32,
 }
 
 impl Side {
     /// The number of lines per load: 1 where neighbours are terms.
-    pub(in crate::conv) fn lines_per_load(self) -> u32 {
+    pub(crate) fn lines_per_load(self) -> u32 {
         if self.along_terms { 1 } else { self.lanes }
     }
 }
 
 /// What a store writes: vectors of neighbouring columns or rows, or single elements where neither are neighbours in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::conv) enum Stores {
+pub(crate) enum Stores {
     Columns,
     Rows,
     Elements,
@@ -54,23 +54,23 @@ pub(in crate::conv) enum Stores {
 
 /// The compile-time options of a product, besides those of its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::conv) struct Product {
-    pub(in crate::conv) a: Side,
-    pub(in crate::conv) b: Side,
+pub(crate) struct Product {
+    pub(crate) a: Side,
+    pub(crate) b: Side,
     /// Whether rows and terms are exchanged, as in the weight gradient.
-    pub(in crate::conv) is_weight: bool,
+    pub(crate) is_weight: bool,
     /// Whether the launch computes several phases of a data gradient.
-    pub(in crate::conv) phased: bool,
+    pub(crate) phased: bool,
     /// Whether all terms of every block exist and belong to one tap, which is then computed once per block.
-    pub(in crate::conv) one_tap: bool,
-    pub(in crate::conv) gather: GatherForm,
-    pub(in crate::conv) stores: Stores,
-    pub(in crate::conv) epilogue: EpilogueForm,
+    pub(crate) one_tap: bool,
+    pub(crate) gather: GatherForm,
+    pub(crate) stores: Stores,
+    pub(crate) epilogue: EpilogueForm,
 }
 
 impl Product {
     /// A load reads at most `terms` terms of a line, or `lines` lines of a term.
-    pub(in crate::conv) fn new(
+    pub(crate) fn new(
         conv: &Convolution,
         pass: Pass,
         tile: &Tile,
@@ -113,7 +113,7 @@ impl Product {
 
     /// The same with results that are stored as whole vectors of rows, if rows are neighbours in memory. Scales would have
     /// to be read one by one.
-    pub(in crate::conv) fn with_whole_rows(self, conv: &Convolution, pass: Pass) -> Self {
+    pub(crate) fn with_whole_rows(self, conv: &Convolution, pass: Pass) -> Self {
         let results = if pass == Pass::Data { conv.input() } else { conv.output() };
         let whole_rows = !self.is_weight
             && !self.phased
@@ -126,7 +126,7 @@ impl Product {
         }
     }
 
-    pub(in crate::conv) fn side(&self, factor: Factor) -> Side {
+    pub(crate) fn side(&self, factor: Factor) -> Side {
         match factor {
             Factor::A => self.a,
             Factor::B => self.b,
@@ -134,7 +134,7 @@ impl Product {
     }
 
     /// The time of the loads of a step.
-    pub(in crate::conv) fn loading(&self, tile: &Tile, times: LoadTimes) -> f64 {
+    pub(crate) fn loading(&self, tile: &Tile, times: LoadTimes) -> f64 {
         let finding = match (self.is_weight, self.one_tap || self.gather.is_pointwise()) {
             (true, _) => times.of_windows,
             (false, false) => times.of_taps,
@@ -146,35 +146,35 @@ impl Product {
     }
 
     /// The number of results per store.
-    pub(in crate::conv) fn stored_lanes(&self) -> usize {
+    pub(crate) fn stored_lanes(&self) -> usize {
         if self.stores == Stores::Elements { 1 } else { QUAD as usize }
     }
 }
 
 /// What loads take, in cycles of a multiprocessor.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::conv) struct LoadTimes {
+pub(crate) struct LoadTimes {
     /// An element, on the way through registers to shared memory.
-    pub(in crate::conv) element: f64,
+    pub(crate) element: f64,
     /// A load, and how many times as long it takes where its address follows from a window or from one of several taps.
-    pub(in crate::conv) vector: f64,
-    pub(in crate::conv) of_windows: f64,
-    pub(in crate::conv) of_taps: f64,
+    pub(crate) vector: f64,
+    pub(crate) of_windows: f64,
+    pub(crate) of_taps: f64,
 }
 
 /// The numbers of a launch, besides those of the product.
 #[derive(CubeType, CubeLaunch)]
-pub(in crate::conv) struct BlockArgs {
-    pub(in crate::conv) rows: u32,
-    pub(in crate::conv) terms: u32,
-    pub(in crate::conv) terms_per_part: u32,
-    pub(in crate::conv) parts: FastDivmod<u32>,
+pub(crate) struct BlockArgs {
+    pub(crate) rows: u32,
+    pub(crate) terms: u32,
+    pub(crate) terms_per_part: u32,
+    pub(crate) parts: FastDivmod<u32>,
     /// The number of results of a part.
-    pub(in crate::conv) part_step: u32,
-    pub(in crate::conv) b_column: u32,
-    pub(in crate::conv) b_group: u32,
-    pub(in crate::conv) out_column: u32,
-    pub(in crate::conv) out_group: u32,
+    pub(crate) part_step: u32,
+    pub(crate) b_column: u32,
+    pub(crate) b_group: u32,
+    pub(crate) out_column: u32,
+    pub(crate) out_group: u32,
     phased: ComptimeOption<PhasedBlocks>,
 }
 
@@ -188,19 +188,14 @@ struct PhasedBlocks {
 }
 
 /// The launch of a pass.
-pub(in crate::conv) struct Launch {
-    pub(in crate::conv) cubes: CubeCount,
-    pub(in crate::conv) gather: GatherArgsLaunch,
-    pub(in crate::conv) block: BlockArgsLaunch,
+pub(crate) struct Launch {
+    pub(crate) cubes: CubeCount,
+    pub(crate) gather: GatherArgsLaunch,
+    pub(crate) block: BlockArgsLaunch,
 }
 
 /// The launch of a pass. All phases of a data gradient are computed at once.
-pub(in crate::conv) fn launch_of(
-    conv: &Convolution,
-    pass: Pass,
-    splits: usize,
-    tile: &Tile,
-) -> Launch {
+pub(crate) fn launch_of(conv: &Convolution, pass: Pass, splits: usize, tile: &Tile) -> Launch {
     let (steps, columns) = (weight_steps(conv, pass), columns(conv, pass));
     let channel = match pass {
         Pass::Data => conv.input().strides(conv.layout()).channel,
@@ -243,16 +238,16 @@ pub(in crate::conv) fn launch_of(
 /// The work of a cube: a block of results, and one part of their terms.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(in crate::conv) struct CubeWork {
-    pub(in crate::conv) phase: Phase,
-    pub(in crate::conv) group: u32,
-    pub(in crate::conv) part: u32,
-    pub(in crate::conv) first_row: u32,
-    pub(in crate::conv) first_column: u32,
-    pub(in crate::conv) first_term: u32,
-    pub(in crate::conv) end_term: u32,
+pub(crate) struct CubeWork {
+    pub(crate) phase: Phase,
+    pub(crate) group: u32,
+    pub(crate) part: u32,
+    pub(crate) first_row: u32,
+    pub(crate) first_column: u32,
+    pub(crate) first_term: u32,
+    pub(crate) end_term: u32,
     /// The number of blocks of terms.
-    pub(in crate::conv) blocks: u32,
+    pub(crate) blocks: u32,
 }
 
 /// The work of this cube.
@@ -260,7 +255,7 @@ pub(in crate::conv) struct CubeWork {
 /// Cubes that run at the same time are neighbours along the columns first. They read the same rows, which are then
 /// loaded from memory once for all columns, and are still in the cache for the next tap.
 #[cube]
-pub(in crate::conv) fn work_of(
+pub(crate) fn work_of(
     gather: &GatherArgs,
     block: &BlockArgs,
     #[comptime] tile: Tile,
@@ -302,7 +297,7 @@ pub(in crate::conv) fn work_of(
 
 /// Whether a unit has a `slot`-th piece of work, if all units together have `pieces`.
 #[cube]
-pub(in crate::conv) fn has_piece(
+pub(crate) fn has_piece(
     #[comptime] slot: u32,
     #[comptime] units: u32,
     #[comptime] pieces: u32,
@@ -316,11 +311,7 @@ pub(in crate::conv) fn has_piece(
 
 /// A row of `a`. In a weight gradient it is a term of the gather, and a term is a row of it.
 #[cube]
-pub(in crate::conv) fn point_of_row(
-    work: &CubeWork,
-    row: u32,
-    #[comptime] product: Product,
-) -> Point {
+pub(crate) fn point_of_row(work: &CubeWork, row: u32, #[comptime] product: Product) -> Point {
     if comptime!(product.is_weight) {
         term_point(&work.phase.gather, row, product.gather)
     } else {
@@ -330,7 +321,7 @@ pub(in crate::conv) fn point_of_row(
 
 /// A row of `a` of this group, limited to the last row that can be loaded.
 #[cube]
-pub(in crate::conv) fn loaded_row(
+pub(crate) fn loaded_row(
     block: &BlockArgs,
     work: &CubeWork,
     row: u32,
@@ -352,15 +343,15 @@ pub(in crate::conv) fn loaded_row(
 /// A term of the product, ready for loading.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(in crate::conv) struct Term {
-    pub(in crate::conv) point: Point,
+pub(crate) struct Term {
+    pub(crate) point: Point,
     /// Whether it belongs to this cube's part.
-    pub(in crate::conv) there: bool,
+    pub(crate) there: bool,
 }
 
 /// Term `term` of the block of terms that starts at `first`.
 #[cube]
-pub(in crate::conv) fn loaded_term(
+pub(crate) fn loaded_term(
     work: &CubeWork,
     first: u32,
     term: u32,
@@ -384,7 +375,7 @@ pub(in crate::conv) fn loaded_term(
 
 /// The elements of `a` that a row and a term read together.
 #[cube]
-pub(in crate::conv) fn load_a<S: Float, N: Size>(
+pub(crate) fn load_a<S: Float, N: Size>(
     a: &[Vector<S, N>],
     work: &CubeWork,
     row: &Point,
@@ -398,7 +389,7 @@ pub(in crate::conv) fn load_a<S: Float, N: Size>(
 
 /// The elements of `b` that a term and a column read together.
 #[cube]
-pub(in crate::conv) fn load_b<S: Float, N: Size>(
+pub(crate) fn load_b<S: Float, N: Size>(
     b: &[Vector<S, N>],
     block: &BlockArgs,
     work: &CubeWork,
@@ -415,7 +406,7 @@ pub(in crate::conv) fn load_b<S: Float, N: Size>(
 
 /// Stores 4 columns of a row, except those past the last column.
 #[cube]
-pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
+pub(crate) fn store_quad<A: Float, R: Float, O: Size>(
     epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
     block: &BlockArgs,
@@ -455,7 +446,7 @@ pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
 /// Stores 4 rows of a column, the first of which is `row`, except those past the last row or column. `lane` is the place of
 /// the column among 4, and `sums` are those of these.
 #[cube]
-pub(in crate::conv) fn store_rows<A: Float, R: Float, O: Size>(
+pub(crate) fn store_rows<A: Float, R: Float, O: Size>(
     epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
     block: &BlockArgs,

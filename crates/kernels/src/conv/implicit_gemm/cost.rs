@@ -14,30 +14,30 @@ use crate::device::Capabilities;
 
 /// The speed of a mainloop with a tile. Its times are in cycles of a multiprocessor.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::conv) struct Mainloop {
+pub(crate) struct Mainloop {
     /// The multiply-adds per second that all multiprocessors reach together.
-    pub(in crate::conv) products: f64,
+    pub(crate) products: f64,
     /// The time of the loads of a step.
-    pub(in crate::conv) loads: f64,
+    pub(crate) loads: f64,
     /// The shortest time of a step, and how much longer it is if its loads miss the last cache.
-    pub(in crate::conv) step: f64,
-    pub(in crate::conv) miss: f64,
+    pub(crate) step: f64,
+    pub(crate) miss: f64,
     /// The time of storing an element of a tile, and the additional time of one that is not stored together with its
     /// neighbours.
-    pub(in crate::conv) store: f64,
-    pub(in crate::conv) scattered: f64,
+    pub(crate) store: f64,
+    pub(crate) scattered: f64,
     /// The units of a multiprocessor that hide each other's loads.
-    pub(in crate::conv) resident: u32,
+    pub(crate) resident: u32,
 }
 
 /// The sizes of a problem, which do not depend on the tile.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::conv) struct Sizes {
+pub(crate) struct Sizes {
     /// The rows of a product, and the terms of its sums; in a strided data gradient those of the largest phase.
     rows: usize,
-    pub(in crate::conv) terms: usize,
+    pub(crate) terms: usize,
     /// The most parts that a launch supports.
-    pub(in crate::conv) most_splits: usize,
+    pub(crate) most_splits: usize,
     columns: usize,
     groups: usize,
     phases: usize,
@@ -47,7 +47,7 @@ pub(in crate::conv) struct Sizes {
 }
 
 impl Sizes {
-    pub(in crate::conv) fn new(conv: &Convolution, request: Request) -> Self {
+    pub(crate) fn new(conv: &Convolution, request: Request) -> Self {
         let pass = request.pass;
         let (rows, terms) = longest_product(conv, pass);
         let (_, phases) = Gather::largest(conv, pass);
@@ -68,7 +68,7 @@ impl Sizes {
 }
 
 /// The estimated seconds of a pass with cubes of `units` units.
-pub(in crate::conv) fn seconds(
+pub(crate) fn seconds(
     sizes: &Sizes,
     tile: &Tile,
     product: &Product,

@@ -12,7 +12,7 @@ use crate::error::{NotApplicable, PlanError, ensure, require};
 const ROWS: usize = 64;
 
 /// Whether a GPU can compute a problem as a matrix product.
-pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
+pub(crate) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
     let Task { conv, request, device } = task;
     // On a processor, barriers cost more than shared blocks save.
     require(device.cores.is_none(), "it is for GPUs")?;
@@ -28,14 +28,14 @@ pub(in crate::conv) fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
 }
 
 /// Whether each window reads one pixel, and neighbouring windows read neighbouring pixels.
-pub(in crate::conv) fn windows_are_pixels(conv: &Convolution) -> bool {
+pub(crate) fn windows_are_pixels(conv: &Convolution) -> bool {
     let is_same =
         |axis: &Axis| axis.stride() == 1 && axis.before() == 0 && axis.input() == axis.output();
     conv.filter().taps() == 1 && conv.grid().axes().iter().all(is_same)
 }
 
 /// The number of blocks of `block` rows, in all phases of a data gradient.
-pub(in crate::conv) fn row_blocks(conv: &Convolution, pass: Pass, block: usize) -> usize {
+pub(crate) fn row_blocks(conv: &Convolution, pass: Pass, block: usize) -> usize {
     let (_, phases) = Gather::largest(conv, pass);
     let (rows, _) = longest_product(conv, pass);
     rows.div_ceil(block).saturating_mul(phases.map_or(1, |phases| phases.count()))
@@ -43,14 +43,14 @@ pub(in crate::conv) fn row_blocks(conv: &Convolution, pass: Pass, block: usize) 
 
 /// The rows of a product and the terms of its sums. A strided data gradient consists of several products; the result
 /// is for the one with the most terms.
-pub(in crate::conv) fn longest_product(conv: &Convolution, pass: Pass) -> (usize, usize) {
+pub(crate) fn longest_product(conv: &Convolution, pass: Pass) -> (usize, usize) {
     let (product, _) = Gather::largest(conv, pass);
     let (rows, terms) = (product.rows(conv), product.terms(conv));
     if pass == Pass::Weight { (terms, rows) } else { (rows, terms) }
 }
 
 /// Rejects a tile that needs more blocks of rows than a launch can have cubes.
-pub(in crate::conv) fn check_cubes(tile: &Tile, task: Task<'_>) -> Result<(), PlanError> {
+pub(crate) fn check_cubes(tile: &Tile, task: Task<'_>) -> Result<(), PlanError> {
     let cubes = row_blocks(task.conv, task.request.pass, tile.block_m as usize);
     ensure(
         cubes <= task.device.cubes as usize,
@@ -59,7 +59,7 @@ pub(in crate::conv) fn check_cubes(tile: &Tile, task: Task<'_>) -> Result<(), Pl
 }
 
 /// The most parts that a launch supports.
-pub(in crate::conv) fn most_splits(conv: &Convolution, pass: Pass) -> usize {
+pub(crate) fn most_splits(conv: &Convolution, pass: Pass) -> usize {
     let (_, terms) = longest_product(conv, pass);
     // Parts and groups share one axis of the launch.
     split_k::at_most(conv, pass, terms.min(MOST_CUBES / conv.groups()))

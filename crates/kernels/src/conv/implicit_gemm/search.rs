@@ -14,35 +14,35 @@ const TRIED: [usize; 20] =
     [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048];
 
 /// What the estimate of a tile depends on: its product, the speed of its mainloop, and the units of its cubes.
-pub(in crate::conv) type Inputs = (Product, Mainloop, u32);
+pub(crate) type Inputs = (Product, Mainloop, u32);
 
 /// The search on a device, by the inputs that a kernel gives for a tile.
-pub(in crate::conv) struct Search<'a, F: Fn(&Tile) -> Inputs> {
+pub(crate) struct Search<'a, F: Fn(&Tile) -> Inputs> {
     task: Task<'a>,
     sizes: Sizes,
     inputs: F,
 }
 
 impl<'a, F: Fn(&Tile) -> Inputs> Search<'a, F> {
-    pub(in crate::conv) fn new(task: Task<'a>, inputs: F) -> Self {
+    pub(crate) fn new(task: Task<'a>, inputs: F) -> Self {
         Self { task, sizes: Sizes::new(task.conv, task.request), inputs }
     }
 
     /// The tile with the lowest estimate among those whose cubes a launch can count, each with the best number of parts
     /// for it.
-    pub(in crate::conv) fn tile(&self, tiles: impl Iterator<Item = Tile>) -> Option<Tile> {
+    pub(crate) fn tile(&self, tiles: impl Iterator<Item = Tile>) -> Option<Tile> {
         let fits = |tile: &Tile| check_cubes(tile, self.task).is_ok();
         let estimated = tiles.filter(fits).map(|tile| (self.cheapest(&tile).0, tile));
         estimated.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, tile)| tile)
     }
 
     /// The number of parts with the lowest estimate.
-    pub(in crate::conv) fn splits(&self, tile: &Tile) -> usize {
+    pub(crate) fn splits(&self, tile: &Tile) -> usize {
         self.cheapest(tile).1
     }
 
     /// The estimated seconds of a launch.
-    pub(in crate::conv) fn seconds(&self, tile: &Tile, splits: usize) -> f64 {
+    pub(crate) fn seconds(&self, tile: &Tile, splits: usize) -> f64 {
         let (product, mainloop, units) = (self.inputs)(tile);
         cost::seconds(&self.sizes, tile, &product, mainloop, (units, splits), self.task.device)
     }

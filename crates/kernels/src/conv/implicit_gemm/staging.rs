@@ -12,21 +12,21 @@ use crate::cube::registers::{Registers, zeros};
 
 /// How the loads of a block are divided among the units of a cube, at compile time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::conv) struct Staging {
-    pub(in crate::conv) tile: Tile,
-    pub(in crate::conv) product: Product,
+pub(crate) struct Staging {
+    pub(crate) tile: Tile,
+    pub(crate) product: Product,
     /// The units of a cube.
-    pub(in crate::conv) units: u32,
+    pub(crate) units: u32,
     /// The lines of a piece of loading work; none if a piece is one load.
-    pub(in crate::conv) piece_lines: Option<u32>,
+    pub(crate) piece_lines: Option<u32>,
     /// The number of lines that units store at the same time. They are spread as far apart as possible within each
     /// group of 8, so that with their padding they do not share a bank.
-    pub(in crate::conv) spread: Option<u32>,
+    pub(crate) spread: Option<u32>,
 }
 
 impl Staging {
     /// The lines of a block.
-    pub(in crate::conv) fn lines(&self, factor: Factor) -> u32 {
+    pub(crate) fn lines(&self, factor: Factor) -> u32 {
         match factor {
             Factor::A => self.tile.block_m,
             Factor::B => self.tile.block_n,
@@ -38,13 +38,13 @@ impl Staging {
     }
 
     /// The number of terms of each line that a load reads.
-    pub(in crate::conv) fn terms_per_load(&self, factor: Factor) -> u32 {
+    pub(crate) fn terms_per_load(&self, factor: Factor) -> u32 {
         let side = self.product.side(factor);
         if side.along_terms { side.lanes } else { 1 }
     }
 
     /// The loads of a piece.
-    pub(in crate::conv) fn loads(&self, factor: Factor) -> u32 {
+    pub(crate) fn loads(&self, factor: Factor) -> u32 {
         self.piece_lines(factor) / self.product.side(factor).lines_per_load()
     }
 
@@ -55,7 +55,7 @@ impl Staging {
     }
 
     /// The most pieces per unit and block.
-    pub(in crate::conv) fn slots(&self, factor: Factor) -> u32 {
+    pub(crate) fn slots(&self, factor: Factor) -> u32 {
         self.pieces(factor).div_ceil(self.units)
     }
 
@@ -70,7 +70,7 @@ impl Staging {
 
 /// The first line (or column) and the first term of a unit's piece, within the block.
 #[cube]
-pub(in crate::conv) fn piece(
+pub(crate) fn piece(
     #[comptime] slot: u32,
     #[comptime] factor: Factor,
     #[comptime] staging: Staging,
@@ -97,7 +97,7 @@ pub(in crate::conv) fn piece(
 
 /// Whether a unit has this piece.
 #[cube]
-pub(in crate::conv) fn has_work(
+pub(crate) fn has_work(
     #[comptime] slot: u32,
     #[comptime] factor: Factor,
     #[comptime] staging: Staging,
@@ -109,16 +109,16 @@ pub(in crate::conv) fn has_work(
 
 /// A unit's part of a block of both factors, in registers.
 #[derive(CubeType)]
-pub(in crate::conv) struct Loaded<S: Float, NA: Size, NB: Size> {
+pub(crate) struct Loaded<S: Float, NA: Size, NB: Size> {
     /// The rows of `a`, which are the same in every block of terms.
     rows: Sequence<Point>,
-    pub(in crate::conv) a: Registers<S, NA>,
-    pub(in crate::conv) b: Registers<S, NB>,
+    pub(crate) a: Registers<S, NA>,
+    pub(crate) b: Registers<S, NB>,
 }
 
 #[cube]
 impl<S: Float, NA: Size, NB: Size> Loaded<S, NA, NB> {
-    pub(in crate::conv) fn new(
+    pub(crate) fn new(
         block: &BlockArgs,
         work: &CubeWork,
         #[comptime] staging: Staging,
@@ -139,7 +139,7 @@ impl<S: Float, NA: Size, NB: Size> Loaded<S, NA, NB> {
     }
 
     /// Loads the block whose first term is `first`.
-    pub(in crate::conv) fn load(
+    pub(crate) fn load(
         &self,
         a: &[Vector<S, NA>],
         b: &[Vector<S, NB>],

@@ -26,8 +26,8 @@ use crate::conv::problem::Pass;
 mod phases;
 mod point;
 
-pub(in crate::conv) use phases::{Phase, Phases, PhasesArgs, has_result, only_phase, phase};
-pub(in crate::conv) use point::{
+pub(crate) use phases::{Phase, Phases, PhasesArgs, has_result, only_phase, phase};
+pub(crate) use point::{
     GatherArgs, GatherArgsLaunch, Point, Position, Read, further, load_if, reach, read, read_at,
     reads_inside, result, row_point, row_position, row_result, tap_point, term_point, with_offset,
 };
@@ -35,24 +35,24 @@ use point::{SweepArgs, SweepArgsLaunch};
 
 /// One axis of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::conv) struct Sweep {
-    pub(in crate::conv) rows: usize,
-    pub(in crate::conv) start: i64,
-    pub(in crate::conv) step: usize,
-    pub(in crate::conv) tap_step: i64,
-    pub(in crate::conv) extent: usize,
-    pub(in crate::conv) taps: usize,
+pub(crate) struct Sweep {
+    pub(crate) rows: usize,
+    pub(crate) start: i64,
+    pub(crate) step: usize,
+    pub(crate) tap_step: i64,
+    pub(crate) extent: usize,
+    pub(crate) taps: usize,
     /// The first tap of the filter that is used, and the step to the next one.
-    pub(in crate::conv) tap_first: usize,
-    pub(in crate::conv) tap_jump: usize,
+    pub(crate) tap_first: usize,
+    pub(crate) tap_jump: usize,
     /// The first row's position among the results, and the step to the next one.
-    pub(in crate::conv) out_first: usize,
-    pub(in crate::conv) out_step: usize,
+    pub(crate) out_first: usize,
+    pub(crate) out_step: usize,
 }
 
 impl Sweep {
     /// The windows of an axis; each reads the input at its taps.
-    pub(in crate::conv) fn forward(axis: &Axis) -> Self {
+    pub(crate) fn forward(axis: &Axis) -> Self {
         Self {
             rows: axis.output(),
             start: axis.start(0),
@@ -68,7 +68,7 @@ impl Sweep {
     }
 
     /// Every `stride`-th coordinate of an axis, starting at `phase`; each reads the windows over it.
-    pub(in crate::conv) fn data(axis: &Axis, phase: usize) -> Self {
+    pub(crate) fn data(axis: &Axis, phase: usize) -> Self {
         let (s, d) = (axis.stride(), axis.dilation());
         let common = gcd(s, d);
         let distance = phase + axis.before();
@@ -123,26 +123,23 @@ impl Sweep {
 /// The im2col view of one matrix product: which element each row and term reads. It describes a convolution, or one
 /// phase of its data gradient.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::conv) struct Gather {
-    pub(in crate::conv) axes: [Sweep; AXES],
+pub(crate) struct Gather {
+    pub(crate) axes: [Sweep; AXES],
     pass: Pass,
 }
 
 /// The memory layout of the weights: the steps to the next term of a tap, column, group and tap.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::conv) struct WeightSteps {
-    pub(in crate::conv) inner: usize,
-    pub(in crate::conv) column: usize,
-    pub(in crate::conv) group: usize,
-    pub(in crate::conv) kernel: [usize; AXES],
+pub(crate) struct WeightSteps {
+    pub(crate) inner: usize,
+    pub(crate) column: usize,
+    pub(crate) group: usize,
+    pub(crate) kernel: [usize; AXES],
 }
 
 impl Gather {
     /// The products that a pass consists of: one for the forward pass, one per phase for the data gradient.
-    pub(in crate::conv) fn all(
-        conv: &Convolution,
-        pass: Pass,
-    ) -> impl Iterator<Item = Self> + use<> {
+    pub(crate) fn all(conv: &Convolution, pass: Pass) -> impl Iterator<Item = Self> + use<> {
         let axes = *conv.grid().axes();
         let phases = phases(conv, pass);
         let [_, height, width] = phases;
@@ -157,7 +154,7 @@ impl Gather {
     }
 
     /// The product with the most rows and the most terms, and the phases if it is one of several.
-    pub(in crate::conv) fn largest(conv: &Convolution, pass: Pass) -> (Self, Option<Phases>) {
+    pub(crate) fn largest(conv: &Convolution, pass: Pass) -> (Self, Option<Phases>) {
         let phases = Phases::new(conv).filter(|_| pass == Pass::Data);
         let axes = conv.grid().axes();
         let gather = match (phases, pass) {
@@ -171,21 +168,17 @@ impl Gather {
     }
 
     /// The number of rows of the product.
-    pub(in crate::conv) fn rows(&self, conv: &Convolution) -> usize {
+    pub(crate) fn rows(&self, conv: &Convolution) -> usize {
         conv.input().batch() * self.axes.iter().map(|axis| axis.rows).product::<usize>()
     }
 
     /// The number of terms of each sum.
-    pub(in crate::conv) fn terms(&self, conv: &Convolution) -> usize {
+    pub(crate) fn terms(&self, conv: &Convolution) -> usize {
         self.axes.iter().map(|axis| axis.taps).product::<usize>() * inner(conv, self.pass)
     }
 
     /// The kernel arguments, for weights with the layout `steps`.
-    pub(in crate::conv) fn args(
-        &self,
-        conv: &Convolution,
-        steps: &WeightSteps,
-    ) -> GatherArgsLaunch {
+    pub(crate) fn args(&self, conv: &Convolution, steps: &WeightSteps) -> GatherArgsLaunch {
         let (input, output) = (conv.input(), conv.output());
         let (a, out) = match self.pass {
             Pass::Data => (output.strides(conv.layout()), input.strides(conv.layout())),
@@ -214,7 +207,7 @@ impl Gather {
 }
 
 /// The number of phases on each axis.
-pub(in crate::conv) fn phases(conv: &Convolution, pass: Pass) -> [usize; AXES] {
+pub(crate) fn phases(conv: &Convolution, pass: Pass) -> [usize; AXES] {
     match pass {
         Pass::Data => conv.grid().axes().each_ref().map(|axis| axis.stride().min(axis.input())),
         _ => [1; AXES],
@@ -222,7 +215,7 @@ pub(in crate::conv) fn phases(conv: &Convolution, pass: Pass) -> [usize; AXES] {
 }
 
 /// The number of terms per tap: the channels, or in a data gradient the filters, that are summed over.
-pub(in crate::conv) fn inner(conv: &Convolution, pass: Pass) -> usize {
+pub(crate) fn inner(conv: &Convolution, pass: Pass) -> usize {
     match pass {
         Pass::Data => conv.filter().count() / conv.groups(),
         _ => conv.filter().channels(),
@@ -230,7 +223,7 @@ pub(in crate::conv) fn inner(conv: &Convolution, pass: Pass) -> usize {
 }
 
 /// The number of columns of a group.
-pub(in crate::conv) fn columns(conv: &Convolution, pass: Pass) -> usize {
+pub(crate) fn columns(conv: &Convolution, pass: Pass) -> usize {
     match pass {
         Pass::Data => conv.filter().channels(),
         _ => conv.filter().count() / conv.groups(),
@@ -238,7 +231,7 @@ pub(in crate::conv) fn columns(conv: &Convolution, pass: Pass) -> usize {
 }
 
 /// The memory layout of the original weights.
-pub(in crate::conv) fn weight_steps(conv: &Convolution, pass: Pass) -> WeightSteps {
+pub(crate) fn weight_steps(conv: &Convolution, pass: Pass) -> WeightSteps {
     let steps = conv.filter().strides(conv.filter_layout());
     let (inner, column) = match pass {
         Pass::Data => (steps.count, steps.channel),
@@ -254,7 +247,7 @@ fn gcd(a: usize, b: usize) -> usize {
 
 /// The compile-time options of a product. They do not depend on its extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::conv) struct GatherForm {
+pub(crate) struct GatherForm {
     /// The number of axes of the problem.
     rank: usize,
     /// Whether reads may be outside the tensor.
@@ -264,7 +257,7 @@ pub(in crate::conv) struct GatherForm {
 }
 
 impl GatherForm {
-    pub(in crate::conv) fn new(conv: &Convolution, pass: Pass) -> Self {
+    pub(crate) fn new(conv: &Convolution, pass: Pass) -> Self {
         let axes = conv.grid().axes();
         let pointwise = conv.filter().taps() == 1;
         let padded = axes.iter().any(|axis| axis.before() + axis.after() > 0);
@@ -277,7 +270,7 @@ impl GatherForm {
     }
 
     /// Whether the filters have only one tap.
-    pub(in crate::conv) fn is_pointwise(&self) -> bool {
+    pub(crate) fn is_pointwise(&self) -> bool {
         self.pointwise
     }
 }

@@ -23,7 +23,7 @@ use crate::conv::problem::Pass;
 
 /// The phases of a data gradient.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::conv) struct Phases {
+pub(crate) struct Phases {
     axes: [PhasedAxis; AXES],
 }
 
@@ -40,39 +40,39 @@ struct PhasedAxis {
 
 /// A phase of one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::conv) struct AxisPhase {
-    pub(in crate::conv) taps: usize,
+pub(crate) struct AxisPhase {
+    pub(crate) taps: usize,
     /// How far the first tap's window is before that of phase 0.
-    pub(in crate::conv) back: usize,
-    pub(in crate::conv) first_tap: usize,
-    pub(in crate::conv) first_coordinate: usize,
+    pub(crate) back: usize,
+    pub(crate) first_tap: usize,
+    pub(crate) first_coordinate: usize,
 }
 
 impl Phases {
     /// None if all coordinates use the same taps.
-    pub(in crate::conv) fn new(conv: &Convolution) -> Option<Self> {
+    pub(crate) fn new(conv: &Convolution) -> Option<Self> {
         let phases = Self { axes: conv.grid().axes().each_ref().map(PhasedAxis::new) };
         (phases.count() > 1).then_some(phases)
     }
 
-    pub(in crate::conv) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.axes.iter().map(|axis| axis.stride).fold(1, usize::saturating_mul)
     }
 
     /// Whether there are few enough of them for one launch, and a kernel's numbers hold what they are computed from.
-    pub(in crate::conv) fn fits(&self) -> bool {
+    pub(crate) fn fits(&self) -> bool {
         let most = |axis: &PhasedAxis| axis.jump.saturating_mul(axis.dilation);
         self.count() <= MOST_PHASES && self.axes.iter().all(|axis| most(axis) < LIMIT / 2)
     }
 
     /// The phases of an axis.
-    pub(in crate::conv) fn along(&self, axis: usize) -> impl Iterator<Item = AxisPhase> + use<> {
+    pub(crate) fn along(&self, axis: usize) -> impl Iterator<Item = AxisPhase> + use<> {
         let axis = self.axes[axis];
         (0..axis.stride).map(move |nth| axis.phase(nth))
     }
 
     /// The numbers of taps of phase `nth`.
-    pub(in crate::conv) fn taps(&self, nth: usize) -> [usize; AXES] {
+    pub(crate) fn taps(&self, nth: usize) -> [usize; AXES] {
         let [depth, height, width] = &self.axes;
         let (rest, w) = (nth / width.stride, nth % width.stride);
         let (d, h) = (rest / height.stride, rest % height.stride);
@@ -80,7 +80,7 @@ impl Phases {
     }
 
     /// The product of phase 0, with as many rows as the largest phase has. The others differ from it as `AxisPhase` says.
-    pub(in crate::conv) fn gather(&self, conv: &Convolution) -> Gather {
+    pub(crate) fn gather(&self, conv: &Convolution) -> Gather {
         let axes = conv.grid().axes();
         let sweep = |i: usize| Sweep {
             rows: axes[i].input().div_ceil(axes[i].stride()),
@@ -98,11 +98,7 @@ impl Phases {
     }
 
     /// The kernel arguments, for weights with the layout `steps`.
-    pub(in crate::conv) fn args(
-        &self,
-        conv: &Convolution,
-        steps: &WeightSteps,
-    ) -> PhasesArgsLaunch {
+    pub(crate) fn args(&self, conv: &Convolution, steps: &WeightSteps) -> PhasesArgsLaunch {
         let out = conv.input().strides(conv.layout()).space;
         let axis = |i: usize| self.axes[i].args(steps.kernel[i], out[i]);
         PhasesArgsLaunch::new(axis(0), axis(1), axis(2))
@@ -154,7 +150,7 @@ impl PhasedAxis {
 
 /// The phases of one axis, as run-time values.
 #[derive(CubeType, CubeLaunch)]
-pub(in crate::conv) struct PhasedAxisArgs {
+pub(crate) struct PhasedAxisArgs {
     stride: FastDivmod<u32>,
     jump: FastDivmod<u32>,
     dilation: u32,
@@ -173,7 +169,7 @@ pub(in crate::conv) struct PhasedAxisArgs {
 
 /// The phases of a data gradient, as run-time values.
 #[derive(CubeType, CubeLaunch)]
-pub(in crate::conv) struct PhasesArgs {
+pub(crate) struct PhasesArgs {
     depth: PhasedAxisArgs,
     height: PhasedAxisArgs,
     width: PhasedAxisArgs,
@@ -182,27 +178,27 @@ pub(in crate::conv) struct PhasesArgs {
 /// A phase inside a kernel.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(in crate::conv) struct Phase {
+pub(crate) struct Phase {
     /// Its product. It has as many rows as the largest phase has; those past its own end have no results.
-    pub(in crate::conv) gather: GatherArgs,
-    pub(in crate::conv) depth: AxisOfPhase,
-    pub(in crate::conv) height: AxisOfPhase,
-    pub(in crate::conv) width: AxisOfPhase,
+    pub(crate) gather: GatherArgs,
+    pub(crate) depth: AxisOfPhase,
+    pub(crate) height: AxisOfPhase,
+    pub(crate) width: AxisOfPhase,
 }
 
 /// An axis of a phase inside a kernel.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(in crate::conv) struct AxisOfPhase {
+pub(crate) struct AxisOfPhase {
     /// How far the first tap's window is before that of phase 0.
-    pub(in crate::conv) back: i32,
+    pub(crate) back: i32,
     /// The number of rows that have results.
-    pub(in crate::conv) rows: u32,
+    pub(crate) rows: u32,
 }
 
 /// Phase `nth`, where `gather` is the product of phase 0.
 #[cube]
-pub(in crate::conv) fn phase(
+pub(crate) fn phase(
     gather: &GatherArgs,
     phases: &PhasesArgs,
     nth: u32,
@@ -245,7 +241,7 @@ pub(in crate::conv) fn phase(
 /// The only phase of a launch that does not have several.
 #[cube]
 #[allow(clippy::clone_on_copy, reason = "CubeCL cannot dereference a struct")]
-pub(in crate::conv) fn only_phase(gather: &GatherArgs) -> Phase {
+pub(crate) fn only_phase(gather: &GatherArgs) -> Phase {
     let (depth, _) = only(&gather.depth);
     let (height, _) = only(&gather.height);
     let (width, _) = only(&gather.width);
@@ -311,7 +307,7 @@ fn either(first: bool, one: &FastDivmod<u32>, other: &FastDivmod<u32>) -> FastDi
 
 /// Whether a row that has been found at `point` has a result in a phase.
 #[cube]
-pub(in crate::conv) fn has_result(phase: &Phase, point: &Point) -> bool {
+pub(crate) fn has_result(phase: &Phase, point: &Point) -> bool {
     is_row(point.width, &phase.gather.width, &phase.width)
         && is_row(point.height, &phase.gather.height, &phase.height)
         && is_row(point.depth, &phase.gather.depth, &phase.depth)

@@ -9,44 +9,44 @@ use super::GatherForm;
 /// One axis of a product, as run-time values.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(in crate::conv) struct SweepArgs {
+pub(crate) struct SweepArgs {
     /// The number of row positions on this axis.
-    pub(in crate::conv) rows: FastDivmod<u32>,
-    pub(in crate::conv) start: i32,
-    pub(in crate::conv) step: i32,
-    pub(in crate::conv) tap_step: i32,
-    pub(in crate::conv) extent: i32,
-    pub(in crate::conv) taps: FastDivmod<u32>,
-    pub(in crate::conv) taps_count: u32,
+    pub(crate) rows: FastDivmod<u32>,
+    pub(crate) start: i32,
+    pub(crate) step: i32,
+    pub(crate) tap_step: i32,
+    pub(crate) extent: i32,
+    pub(crate) taps: FastDivmod<u32>,
+    pub(crate) taps_count: u32,
     /// The memory steps between coordinates, taps and results, and the offsets of the first tap and result.
-    pub(in crate::conv) a_step: i32,
-    pub(in crate::conv) b_first: u32,
-    pub(in crate::conv) b_step: u32,
-    pub(in crate::conv) out_first: u32,
-    pub(in crate::conv) out_step: u32,
+    pub(crate) a_step: i32,
+    pub(crate) b_first: u32,
+    pub(crate) b_step: u32,
+    pub(crate) out_first: u32,
+    pub(crate) out_step: u32,
 }
 
 /// A product, as run-time values.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(in crate::conv) struct GatherArgs {
-    pub(in crate::conv) depth: SweepArgs,
-    pub(in crate::conv) height: SweepArgs,
-    pub(in crate::conv) width: SweepArgs,
+pub(crate) struct GatherArgs {
+    pub(crate) depth: SweepArgs,
+    pub(crate) height: SweepArgs,
+    pub(crate) width: SweepArgs,
     /// The number of rows, of columns per group, and of terms per tap.
-    pub(in crate::conv) rows: u32,
-    pub(in crate::conv) columns: u32,
-    pub(in crate::conv) inner: FastDivmod<u32>,
-    pub(in crate::conv) inner_count: u32,
+    pub(crate) rows: u32,
+    pub(crate) columns: u32,
+    pub(crate) inner: FastDivmod<u32>,
+    pub(crate) inner_count: u32,
     /// The memory steps to the next sample, term or column, and group.
-    pub(in crate::conv) a_batch: u32,
-    pub(in crate::conv) a_inner: u32,
-    pub(in crate::conv) a_group: u32,
-    pub(in crate::conv) b_inner: u32,
-    pub(in crate::conv) b_group: u32,
-    pub(in crate::conv) out_batch: u32,
-    pub(in crate::conv) out_column: u32,
-    pub(in crate::conv) out_group: u32,
+    pub(crate) a_batch: u32,
+    pub(crate) a_inner: u32,
+    pub(crate) a_group: u32,
+    pub(crate) b_inner: u32,
+    pub(crate) b_group: u32,
+    pub(crate) out_batch: u32,
+    pub(crate) out_column: u32,
+    pub(crate) out_group: u32,
 }
 
 /// A row of the product, or one of its terms. A row holds the coordinates that its first tap reads; a term holds
@@ -54,33 +54,29 @@ pub(in crate::conv) struct GatherArgs {
 /// also the offset of its result, a term that of its weight.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(in crate::conv) struct Point {
-    pub(in crate::conv) depth: i32,
-    pub(in crate::conv) height: i32,
-    pub(in crate::conv) width: i32,
+pub(crate) struct Point {
+    pub(crate) depth: i32,
+    pub(crate) height: i32,
+    pub(crate) width: i32,
     /// The part of the offset in `a`.
-    pub(in crate::conv) a: u32,
+    pub(crate) a: u32,
     /// The offset in `out` for a row, in `b` for a term.
-    pub(in crate::conv) other: u32,
+    pub(crate) other: u32,
 }
 
 /// The sample and the position of a row.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(in crate::conv) struct Position {
-    pub(in crate::conv) sample: u32,
-    pub(in crate::conv) depth: u32,
-    pub(in crate::conv) height: u32,
-    pub(in crate::conv) width: u32,
+pub(crate) struct Position {
+    pub(crate) sample: u32,
+    pub(crate) depth: u32,
+    pub(crate) height: u32,
+    pub(crate) width: u32,
 }
 
 /// The sample and the position of row `m`.
 #[cube]
-pub(in crate::conv) fn row_position(
-    gather: &GatherArgs,
-    m: u32,
-    #[comptime] form: GatherForm,
-) -> Position {
+pub(crate) fn row_position(gather: &GatherArgs, m: u32, #[comptime] form: GatherForm) -> Position {
     let (m, width) = gather.width.rows.div_mod(m);
     let (m, height) =
         if comptime!(form.rank > 1) { gather.height.rows.div_mod(m) } else { (m, 0u32) };
@@ -91,19 +87,19 @@ pub(in crate::conv) fn row_position(
 
 /// The coordinate that position `q` reads at the first tap.
 #[cube]
-pub(in crate::conv) fn read(sweep: &SweepArgs, q: u32) -> i32 {
+pub(crate) fn read(sweep: &SweepArgs, q: u32) -> i32 {
     sweep.start + q as i32 * sweep.step
 }
 
 /// The distance from the smallest coordinate that a row of a data gradient reads to that of its first tap.
 #[cube]
-pub(in crate::conv) fn reach(sweep: &SweepArgs) -> i32 {
+pub(crate) fn reach(sweep: &SweepArgs) -> i32 {
     (1 - sweep.taps_count as i32) * sweep.tap_step
 }
 
 /// The offset of a row's result.
 #[cube]
-pub(in crate::conv) fn row_result(gather: &GatherArgs, row: &Position) -> u32 {
+pub(crate) fn row_result(gather: &GatherArgs, row: &Position) -> u32 {
     row.sample * gather.out_batch
         + result(&gather.depth, row.depth)
         + result(&gather.height, row.height)
@@ -112,11 +108,7 @@ pub(in crate::conv) fn row_result(gather: &GatherArgs, row: &Position) -> u32 {
 
 /// Row `m` of the product.
 #[cube]
-pub(in crate::conv) fn row_point(
-    gather: &GatherArgs,
-    m: u32,
-    #[comptime] form: GatherForm,
-) -> Point {
+pub(crate) fn row_point(gather: &GatherArgs, m: u32, #[comptime] form: GatherForm) -> Point {
     let row = row_position(gather, m, form);
     Point {
         depth: read(&gather.depth, row.depth),
@@ -129,17 +121,13 @@ pub(in crate::conv) fn row_point(
 
 /// The offset of position `q` among the results.
 #[cube]
-pub(in crate::conv) fn result(sweep: &SweepArgs, q: u32) -> u32 {
+pub(crate) fn result(sweep: &SweepArgs, q: u32) -> u32 {
     sweep.out_first + q * sweep.out_step
 }
 
 /// Term `k` of the product, with channels innermost.
 #[cube]
-pub(in crate::conv) fn term_point(
-    gather: &GatherArgs,
-    k: u32,
-    #[comptime] form: GatherForm,
-) -> Point {
+pub(crate) fn term_point(gather: &GatherArgs, k: u32, #[comptime] form: GatherForm) -> Point {
     if comptime!(form.pointwise) {
         let tap = tap_point(gather, 0u32, 0u32, 0u32);
         further(gather, &tap, k)
@@ -155,7 +143,7 @@ pub(in crate::conv) fn term_point(
 
 /// The first term of tap (`td`, `th`, `tw`).
 #[cube]
-pub(in crate::conv) fn tap_point(gather: &GatherArgs, td: u32, th: u32, tw: u32) -> Point {
+pub(crate) fn tap_point(gather: &GatherArgs, td: u32, th: u32, tw: u32) -> Point {
     Point {
         depth: td as i32 * gather.depth.tap_step,
         height: th as i32 * gather.height.tap_step,
@@ -173,7 +161,7 @@ fn weight(sweep: &SweepArgs, t: u32) -> u32 {
 
 /// The term that is `by` terms after another one of the same tap.
 #[cube]
-pub(in crate::conv) fn further(gather: &GatherArgs, term: &Point, by: u32) -> Point {
+pub(crate) fn further(gather: &GatherArgs, term: &Point, by: u32) -> Point {
     Point {
         depth: term.depth,
         height: term.height,
@@ -186,16 +174,16 @@ pub(in crate::conv) fn further(gather: &GatherArgs, term: &Point, by: u32) -> Po
 /// The element that a row reads at a term.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(in crate::conv) struct Read {
+pub(crate) struct Read {
     /// Whether it is inside the tensor.
-    pub(in crate::conv) inside: bool,
+    pub(crate) inside: bool,
     /// Its offset; if it is outside, some offset inside the tensor.
-    pub(in crate::conv) at: u32,
+    pub(crate) at: u32,
 }
 
 /// The element that a row and a term read together. The order of the two does not matter.
 #[cube]
-pub(in crate::conv) fn read_at(
+pub(crate) fn read_at(
     gather: &GatherArgs,
     one: &Point,
     other: &Point,
@@ -226,7 +214,7 @@ fn is_inside(sweep: &SweepArgs, x: i32, #[comptime] form: GatherForm) -> bool {
 /// A row or a term with its coordinates added to its part of the offset. The offset that a row and a term read
 /// together is then the sum of the two parts, if it is inside.
 #[cube]
-pub(in crate::conv) fn with_offset(
+pub(crate) fn with_offset(
     gather: &GatherArgs,
     point: &Point,
     #[comptime] form: GatherForm,
@@ -249,7 +237,7 @@ pub(in crate::conv) fn with_offset(
 
 /// Whether the element that a row and a term read together is inside the tensor.
 #[cube]
-pub(in crate::conv) fn reads_inside(
+pub(crate) fn reads_inside(
     gather: &GatherArgs,
     one: &Point,
     other: &Point,
@@ -270,7 +258,7 @@ pub(in crate::conv) fn reads_inside(
 /// It is a branch, not a `select`, which would wait for the load: loads must stay in flight while the previous
 /// block is multiplied.
 #[cube]
-pub(in crate::conv) fn load_if<S: Float, N: Size>(
+pub(crate) fn load_if<S: Float, N: Size>(
     from: &[Vector<S, N>],
     there: bool,
     at: u32,

@@ -43,7 +43,7 @@ use crate::conv::problem::{Request, Task, fragment, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::error::{PlanError, ensure};
 
-pub(in crate::conv) mod config;
+pub(crate) mod config;
 mod form;
 mod kernel;
 mod registers;

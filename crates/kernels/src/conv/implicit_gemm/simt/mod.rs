@@ -35,7 +35,7 @@ use crate::conv::problem::{Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::error::PlanError;
 
-pub(in crate::conv) mod config;
+pub(crate) mod config;
 mod form;
 mod kernel;
 

@@ -85,7 +85,7 @@ use crate::cube::convert::elem;
 use crate::device::Target;
 use crate::error::PlanError;
 
-pub(in crate::conv) mod config;
+pub(crate) mod config;
 mod cost;
 mod im2col;
 mod kernel;

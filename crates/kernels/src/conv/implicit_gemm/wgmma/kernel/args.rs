@@ -12,13 +12,13 @@ use crate::conv::common::gather::{GatherArgs, PhasesArgs};
 use crate::conv::problem::Pass;
 
 #[derive(CubeType, CubeLaunch)]
-pub(in super::super) struct Args {
+pub(crate) struct Args {
     /// The product; that of phase 0 where there are several.
     pub(super) gather: GatherArgs,
     pub(super) phased: ComptimeOption<PhasedArgs>,
     /// The number of work items (whole tiles, and shares of tiles), of tiles that are not shared, of tiles along the
     /// columns and along the rows, and of parts.
-    pub(in super::super) tiles: u32,
+    pub(crate) tiles: u32,
     pub(super) whole: u32,
     pub(super) tiles_n: FastDivmod<u32>,
     pub(super) tiles_n_count: u32,
@@ -68,7 +68,7 @@ pub(in super::super) struct Args {
 
 /// The further arguments for planar pixels.
 #[derive(CubeType, CubeLaunch)]
-pub(in super::super) struct PlanarArgs {
+pub(crate) struct PlanarArgs {
     /// The pixels of a line.
     pub(super) line: u32,
     /// The distance between rows of pixels that are in the same plane.
@@ -77,7 +77,7 @@ pub(in super::super) struct PlanarArgs {
 
 /// The further arguments of a weight gradient whose columns are the elements of lines.
 #[derive(CubeType, CubeLaunch)]
-pub(in super::super) struct LineArgs {
+pub(crate) struct LineArgs {
     /// The elements of a pixel, and its image rows.
     pub(super) pixel: FastDivmod<u32>,
     pub(super) image_rows: u32,
@@ -91,7 +91,7 @@ pub(in super::super) struct LineArgs {
 
 /// The further arguments of a launch that computes several phases.
 #[derive(CubeType, CubeLaunch)]
-pub(in super::super) struct PhasedArgs {
+pub(crate) struct PhasedArgs {
     pub(super) phases: PhasesArgs,
     pub(super) groups: FastDivmod<u32>,
     /// The number of slices of a tap.
@@ -100,7 +100,7 @@ pub(in super::super) struct PhasedArgs {
 
 impl Args {
     /// The arguments for a product whose sums are split into `splits` parts, on a device that holds `cubes` cubes at once.
-    pub(in super::super) fn launch(
+    pub(crate) fn launch(
         product: &Product,
         walk: &Im2colWalk,
         form: &Form,

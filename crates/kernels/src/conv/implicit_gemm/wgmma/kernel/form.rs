@@ -14,7 +14,7 @@ use crate::conv::problem::Pass;
 
 /// The bytes of shared memory in which a warp rearranges results of `size` bytes each: the panels that it handles at
 /// once, each with half of its rows.
-pub(in super::super) fn staged_bytes(tile: &Tile, size: u32, resident: Resident) -> u32 {
+pub(crate) fn staged_bytes(tile: &Tile, size: u32, resident: Resident) -> u32 {
     at_once(tile, size, resident) * HALF_BAND * panel_line(tile, size)
 }
 
@@ -65,7 +65,7 @@ fn panel_line(tile: &Tile, size: u32) -> u32 {
 
 /// The options of a launch; each combination compiles to a separate kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in super::super) struct Form {
+pub(crate) struct Form {
     pub(super) tile: Tile,
     /// The bytes of a factor, and the number of parts that it is split into.
     pub(super) size: u32,
@@ -119,7 +119,7 @@ pub(in super::super) struct Form {
 }
 
 impl Form {
-    pub(in super::super) fn new(
+    pub(crate) fn new(
         product: &Product,
         walk: &Im2colWalk,
         tile: Tile,
@@ -188,21 +188,21 @@ impl Form {
     }
 
     /// The units of a cube: those of the warps that multiply, and one warp for the producer.
-    pub(in super::super) fn units(&self) -> u32 {
+    pub(crate) fn units(&self) -> u32 {
         self.warps() * WARP + WARP
     }
 
     /// The number of neighbouring columns that are finished at once, and the number that are stored at once.
-    pub(in super::super) fn finished(&self) -> u32 {
+    pub(crate) fn finished(&self) -> u32 {
         if self.paired { PAIR } else { 1 }
     }
 
-    pub(in super::super) fn stored_at_once(&self) -> u32 {
+    pub(crate) fn stored_at_once(&self) -> u32 {
         if self.packed || self.dense { self.in_vector() } else { self.finished() }
     }
 
     /// The words that are stored at once: their type and their number.
-    pub(in super::super) fn words(&self) -> (UIntKind, u32) {
+    pub(crate) fn words(&self) -> (UIntKind, u32) {
         match self.stored_at_once() * self.stored {
             2 => (UIntKind::U16, 1),
             bytes => (UIntKind::U32, bytes / 4),

@@ -14,7 +14,7 @@ use super::super::tile::CHUNK_BYTES;
 use super::form::Form;
 
 /// The map with which the copy engine walks the windows over an image.
-pub(in super::super) fn image_map(
+pub(crate) fn image_map(
     image: &Handle,
     product: &Product,
     walk: &Im2colWalk,
@@ -54,7 +54,7 @@ pub(in super::super) fn image_map(
 }
 
 /// The map of the other operand.
-pub(in super::super) fn flat_map(
+pub(crate) fn flat_map(
     flat: &Handle,
     product: &Product,
     form: &Form,

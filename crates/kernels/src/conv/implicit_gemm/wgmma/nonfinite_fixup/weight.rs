@@ -43,7 +43,7 @@ struct WeightArgs {
 }
 
 /// Recomputes the flagged results, `[image, gradient, out, flags]`.
-pub(in super::super) fn launch(
+pub(crate) fn launch(
     client: &Client,
     product: &Product,
     walk: &Im2colWalk,

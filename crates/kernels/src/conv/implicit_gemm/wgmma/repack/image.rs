@@ -18,25 +18,25 @@ use crate::conv::problem::Pass;
 /// after the other; the copy engine loads each line separately. Where a pixel is a single chunk there is a better
 /// layout ([`Planar`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct RepackedImage {
+pub(crate) struct RepackedImage {
     /// The number of image rows in a pixel, and the number of its elements.
-    pub(in super::super) rows: usize,
-    pub(in super::super) pixel: usize,
+    pub(crate) rows: usize,
+    pub(crate) pixel: usize,
     /// The number of pixels of a line, and the distance from one line to the next.
-    pub(in super::super) reach: usize,
-    pub(in super::super) step: usize,
+    pub(crate) reach: usize,
+    pub(crate) step: usize,
     /// The number of lines of a row that have results, and the number of such rows.
-    pub(in super::super) windows: usize,
-    pub(in super::super) window_rows: usize,
+    pub(crate) windows: usize,
+    pub(crate) window_rows: usize,
     /// The number of rows of pixels, and of pixels per row, in each plane if planar.
-    pub(in super::super) height: usize,
-    pub(in super::super) width: usize,
+    pub(crate) height: usize,
+    pub(crate) width: usize,
     /// The number of rows of pixels that a window reads, and the distance between them.
-    pub(in super::super) taps: usize,
-    pub(in super::super) tap_step: usize,
-    pub(in super::super) planar: Option<Planar>,
+    pub(crate) taps: usize,
+    pub(crate) tap_step: usize,
+    pub(crate) planar: Option<Planar>,
     /// Whether pixels are only padded: then there are no lines, and taps read pixels as in the original image.
-    pub(in super::super) pads: bool,
+    pub(crate) pads: bool,
 }
 
 /// Pixels of one chunk each, stored in two planes. With `step` the stride of the windows, plane `p` starts at pixel `p`
@@ -53,20 +53,20 @@ pub(in super::super) struct RepackedImage {
 /// plane continues from row to row and from sample to sample; results that read across the border of two rows or
 /// samples are not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Planar {
+pub(crate) struct Planar {
     /// The number of pixels of a plane, including those that are loaded past the last.
-    pub(in super::super) pixels: usize,
+    pub(crate) pixels: usize,
     /// The distance in pixels from one pair of taps to the next.
-    pub(in super::super) shift: usize,
+    pub(crate) shift: usize,
     /// The number of sets of rows: every `row_sets`-th row of pixels is in the same plane.
-    pub(in super::super) row_sets: usize,
+    pub(crate) row_sets: usize,
 }
 
 /// The number of planes of a set of rows.
-pub(in super::super) const PLANES: usize = 2;
+pub(crate) const PLANES: usize = 2;
 
 /// The number of pixels that are one pixel to the copy engine, and that a tile's rows read past its last pixel.
-pub(in super::super) const PLANE_LINE: usize = 16;
+pub(crate) const PLANE_LINE: usize = 16;
 
 /// Padded pixels may need an eighth more steps than lines: their sums need no check, and may be split.
 const MORE_STEPS: usize = 8;
@@ -78,7 +78,7 @@ impl RepackedImage {
     /// The lines with the fewest steps, if the copy engine cannot read the original pixels, or in the forward pass if
     /// these would need at least twice as many steps. For a data gradient, padded pixels; for a forward pass too, if they
     /// are longer than a line of memory, need hardly more steps, and the copy engine can walk over them.
-    pub(in super::super) fn new(conv: &Convolution, pass: Pass, size: usize) -> Option<Self> {
+    pub(crate) fn new(conv: &Convolution, pass: Pass, size: usize) -> Option<Self> {
         if conv.groups() > 1 {
             return None;
         }
@@ -174,12 +174,12 @@ impl RepackedImage {
     }
 
     /// Whether a line is one pixel, with zeros behind its channels.
-    pub(in super::super) fn is_pixel(&self) -> bool {
+    pub(crate) fn is_pixel(&self) -> bool {
         self.rows == 1 && self.reach == 1 && self.planar.is_none()
     }
 
     /// The elements of a line.
-    pub(in super::super) fn line(&self, size: usize) -> usize {
+    pub(crate) fn line(&self, size: usize) -> usize {
         match self.planar {
             Some(_) => LINE as usize / size,
             None => self.reach * self.pixel,
@@ -187,7 +187,7 @@ impl RepackedImage {
     }
 
     /// The product with lines in the place of pixels.
-    pub(in super::super) fn over(&self, mut gather: Gather) -> Gather {
+    pub(crate) fn over(&self, mut gather: Gather) -> Gather {
         if self.pads {
             return gather;
         }
