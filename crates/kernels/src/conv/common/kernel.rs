@@ -9,8 +9,39 @@ use super::split_k;
 use crate::conv::problem::{Request, Task};
 use crate::error::{NotApplicable, PlanError};
 
-/// A kernel and its configuration. Each kernel's `Config` implements it.
-pub(crate) trait Kernel: Debug {
+/// A kernel and its configuration. Each kernel's `Config` implements it, and prints its numbers.
+pub(crate) trait Kernel: Debug + Display {
+    /// Whether it computes quantized convolutions.
+    fn multiplies_integers() -> bool
+    where
+        Self: Sized,
+    {
+        false
+    }
+
+    /// Whether it computes bias gradients, which are sums without products.
+    fn computes_bias_gradients() -> bool
+    where
+        Self: Sized,
+    {
+        false
+    }
+
+    /// Whether the kernel can compute a problem on a device, and if not, why.
+    fn applies(task: Task<'_>) -> Result<(), NotApplicable>
+    where
+        Self: Sized;
+
+    /// The best configuration for a problem and a device.
+    fn new(task: Task<'_>) -> Option<Self>
+    where
+        Self: Sized;
+
+    /// The configuration with some numbers of its tile replaced.
+    fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError>
+    where
+        Self: Sized;
+
     /// The configuration as a tile, with the names that all kernels share; none where there is nothing to
     /// configure.
     fn tile(&self) -> Option<Tile>;
@@ -54,25 +85,4 @@ pub(crate) trait Kernel: Debug {
 
     /// Launches the kernel.
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError>;
-}
-
-/// A kernel in the registry. Each `Config` implements it, and prints its numbers.
-pub(crate) trait Configure: Kernel + Display + Copy {
-    /// The name of the kernel.
-    const NAME: &'static str;
-
-    /// Whether it computes quantized convolutions.
-    const MULTIPLIES_INTEGERS: bool = false;
-
-    /// Whether it computes bias gradients, which are sums without products.
-    const COMPUTES_BIAS_GRADIENTS: bool = false;
-
-    /// Whether the kernel can compute a problem on a device, and if not, why.
-    fn applies(task: Task<'_>) -> Result<(), NotApplicable>;
-
-    /// The best configuration for a problem and a device.
-    fn new(task: Task<'_>) -> Option<Self>;
-
-    /// The configuration with some numbers of its tile replaced.
-    fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError>;
 }

@@ -4,14 +4,16 @@ use core::fmt;
 
 use windowpane_geometry::{Convolution, LIMIT, Layout, Precision, Tile, TileOverrides};
 
+use super::{cost, weight};
+use crate::conv::common::arguments::Arguments;
 use crate::conv::common::gather::columns;
-use crate::conv::common::kernel::Configure;
+use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
 use crate::conv::common::rules::{
-    MOST_ROWS, check_neighbours, check_registers, has_few_phases, register_tile, registers,
-    widest_register,
+    MOST_ROWS, check_neighbours, check_registers, has_few_phases, independent_units, register_tile,
+    registers, widest_register,
 };
-use crate::conv::problem::{Pass, Task};
+use crate::conv::problem::{Pass, Request, Task};
 use crate::error::{NotApplicable, PlanError, require};
 
 /// The register tile of a thread: rows by vectors of columns.
@@ -25,29 +27,13 @@ pub struct Config {
     pub lanes: u32,
 }
 
-impl Config {
-    pub(super) fn as_tile(self) -> Tile {
-        register_tile(self.rows, self.vectors, self.lanes)
-    }
-
-    pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
-        check_registers([self.rows, self.vectors, self.lanes], task)?;
-        match task.request.pass {
-            Pass::Weight => check_neighbours(self.lanes, contiguous_filters(task.conv)),
-            _ => Ok(()),
-        }
-    }
-}
-
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rows={},vectors={},lanes={}", self.rows, self.vectors, self.lanes)
     }
 }
 
-impl Configure for Config {
-    const NAME: &'static str = "cpu";
-
+impl Kernel for Config {
     fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
         let Task { conv, request, device } = task;
         require(device.cores.is_some(), "it is for CPUs")?;
@@ -86,6 +72,50 @@ impl Configure for Config {
     fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
         let [rows, vectors, lanes] = registers(overrides, [self.rows, self.vectors, self.lanes])?;
         Ok(Self { rows, vectors, lanes })
+    }
+
+    fn tile(&self) -> Option<Tile> {
+        Some(register_tile(self.rows, self.vectors, self.lanes))
+    }
+
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        check_registers([self.rows, self.vectors, self.lanes], task)?;
+        match task.request.pass {
+            Pass::Weight => check_neighbours(self.lanes, contiguous_filters(task.conv)),
+            _ => Ok(()),
+        }
+    }
+
+    fn units(&self, task: Task<'_>) -> u32 {
+        independent_units(task.device.units_per_cube, task.device)
+    }
+
+    fn splits(&self, _: Task<'_>) -> usize {
+        1
+    }
+
+    fn most_splits(&self, _: Task<'_>) -> usize {
+        1
+    }
+
+    /// The packed filters.
+    fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
+        match request.pass {
+            Pass::Weight => 0,
+            pass => Packing::new(conv, pass, self.lanes as usize).bytes(request.dtype),
+        }
+    }
+
+    fn seconds(&self, task: Task<'_>, _: usize) -> f64 {
+        cost::seconds(*self, task)
+    }
+
+    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+        match arguments.task.request.pass {
+            Pass::Weight => weight::launch(arguments, *self),
+            _ => super::launch(arguments, *self),
+        }
+        Ok(())
     }
 }
 

@@ -12,18 +12,15 @@
 //! skipped; where it is outside for some rows, these read zeros.
 
 use cubecl::prelude::*;
-use windowpane_geometry::{Convolution, Layout, Tile};
+use windowpane_geometry::Layout;
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::EpilogueForm;
 use crate::conv::common::gather::{Gather, GatherForm, columns};
-use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
-use crate::conv::common::rules::independent_units;
-use crate::conv::problem::{Pass, Request, Task, operands, results};
+use crate::conv::problem::{Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
-use crate::error::PlanError;
 
 pub(crate) mod config;
 mod cost;
@@ -50,48 +47,6 @@ struct Form {
     /// Whether results are stored as whole vectors.
     whole: bool,
     epilogue: EpilogueForm,
-}
-
-impl Kernel for Config {
-    fn tile(&self) -> Option<Tile> {
-        Some(self.as_tile())
-    }
-
-    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
-        self.validate(task)
-    }
-
-    fn units(&self, task: Task<'_>) -> u32 {
-        independent_units(task.device.units_per_cube, task.device)
-    }
-
-    fn splits(&self, _: Task<'_>) -> usize {
-        1
-    }
-
-    fn most_splits(&self, _: Task<'_>) -> usize {
-        1
-    }
-
-    /// The packed filters.
-    fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
-        match request.pass {
-            Pass::Weight => 0,
-            pass => Packing::new(conv, pass, self.lanes as usize).bytes(request.dtype),
-        }
-    }
-
-    fn seconds(&self, task: Task<'_>, _: usize) -> f64 {
-        cost::seconds(*self, task)
-    }
-
-    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        match arguments.task.request.pass {
-            Pass::Weight => weight::launch(arguments, *self),
-            _ => launch(arguments, *self),
-        }
-        Ok(())
-    }
 }
 
 /// Launches the forward pass or the data gradient.

@@ -4,15 +4,15 @@ use core::fmt;
 
 use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, TileOverrides};
 
-use super::cost;
-use super::rolling::walks;
-use super::weight;
-use crate::conv::common::kernel::Configure;
+use super::rolling::{self, walks};
+use super::{cost, packing, weight};
+use crate::conv::common::arguments::Arguments;
+use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::{
     MOST_ROWS, check_block, check_neighbours, check_number, check_registers, check_sums,
-    has_few_phases, has_few_taps, register_tile, registers, widest_vector,
+    has_few_phases, has_few_taps, independent_units, register_tile, registers, widest_vector,
 };
-use crate::conv::problem::{Pass, Task};
+use crate::conv::problem::{Pass, Request, Task};
 use crate::error::{NotApplicable, PlanError, require};
 
 /// The register tile of a unit: lines of rows by a vector of channels. With channels first, it is by a vector of rows.
@@ -65,31 +65,9 @@ impl Config {
         Self { rows, lines, lanes, vectors }
     }
 
-    pub(super) fn as_tile(self) -> Tile {
+    fn as_tile(self) -> Tile {
         let unit = register_tile(self.rows, self.lines, self.lanes);
         Tile { block_n: unit.block_n.saturating_mul(self.vectors), ..unit }
-    }
-
-    pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
-        let Task { conv, request, .. } = task;
-        if request.pass == Pass::Weight {
-            let taps = conv.grid().axes()[AXES - 1].kernel() as u32;
-            check_registers([self.rows, 1, self.lanes], task)?;
-            check_sums(self.lines, taps.saturating_mul(self.lanes), MOST_WEIGHT_SUMS)?;
-            // The lines of pixels that a unit reads are neighbours.
-            if conv.grid().axes()[AXES - 2].dilation() > 1 {
-                check_number("ratio_n", self.lines, 1)?;
-            }
-        } else if walks(task, self) {
-            check_registers([self.rows, 1, self.lanes], task)?;
-            check_sums(self.lines, 1, MOST_LINES)?;
-        } else {
-            check_registers([self.rows, self.lines, self.lanes], task)?;
-        }
-        check_neighbours(self.lanes, neighbours(conv))?;
-        let of = register_tile(self.rows, self.lines, self.lanes).block_n;
-        let most = if request.pass == Pass::Weight { weight::UNITS } else { 1 };
-        check_block("block_n", self.as_tile().block_n, of, of.saturating_mul(most))
     }
 }
 
@@ -100,9 +78,7 @@ impl fmt::Display for Config {
     }
 }
 
-impl Configure for Config {
-    const NAME: &'static str = "depthwise";
-
+impl Kernel for Config {
     fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
         let Task { conv, request, device } = task;
         let one_each =
@@ -172,6 +148,71 @@ impl Configure for Config {
             config.vectors = block / of;
         }
         Ok(config)
+    }
+
+    fn tile(&self) -> Option<Tile> {
+        Some(self.as_tile())
+    }
+
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        let Task { conv, request, .. } = task;
+        if request.pass == Pass::Weight {
+            let taps = conv.grid().axes()[AXES - 1].kernel() as u32;
+            check_registers([self.rows, 1, self.lanes], task)?;
+            check_sums(self.lines, taps.saturating_mul(self.lanes), MOST_WEIGHT_SUMS)?;
+            // The lines of pixels that a unit reads are neighbours.
+            if conv.grid().axes()[AXES - 2].dilation() > 1 {
+                check_number("ratio_n", self.lines, 1)?;
+            }
+        } else if walks(task, *self) {
+            check_registers([self.rows, 1, self.lanes], task)?;
+            check_sums(self.lines, 1, MOST_LINES)?;
+        } else {
+            check_registers([self.rows, self.lines, self.lanes], task)?;
+        }
+        check_neighbours(self.lanes, neighbours(conv))?;
+        let of = register_tile(self.rows, self.lines, self.lanes).block_n;
+        let most = if request.pass == Pass::Weight { weight::UNITS } else { 1 };
+        check_block("block_n", self.as_tile().block_n, of, of.saturating_mul(most))
+    }
+
+    fn units(&self, task: Task<'_>) -> u32 {
+        let units = match task.request.pass {
+            Pass::Weight => weight::UNITS,
+            _ if walks(task, *self) => rolling::UNITS,
+            _ => super::UNITS,
+        };
+        independent_units(units, task.device)
+    }
+
+    fn splits(&self, task: Task<'_>) -> usize {
+        match task.request.pass {
+            Pass::Weight => weight::splits(task, *self).0,
+            _ => 1,
+        }
+    }
+
+    /// The packed filters, which have as many elements for units that walk down lines, or none.
+    fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
+        match request.pass {
+            Pass::Weight => 0,
+            pass => packing(conv, pass, self.lanes as usize).bytes(request.dtype),
+        }
+    }
+
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
+        match task.request.pass {
+            Pass::Weight => weight::seconds(task, *self, splits),
+            _ => cost::seconds(*self, task),
+        }
+    }
+
+    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+        match arguments.task.request.pass {
+            Pass::Weight => weight::launch(arguments, *self),
+            _ => super::launch(arguments, *self),
+        }
+        Ok(())
     }
 }
 

@@ -27,20 +27,17 @@
 //! of its pixels are used for each of them. A processor's unit has one line, but a longer one. It holds the weights of a
 //! line of taps, and a pixel only until its products are added, because it has fewer registers and cheaper loads.
 
-use windowpane_geometry::{Convolution, Layout, Tile};
+use windowpane_geometry::{Convolution, Layout};
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::{Epilogue, optional};
 use crate::conv::common::gather::{Gather, Sweep};
-use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
-use crate::conv::common::rules::independent_units;
 use crate::conv::common::run::RunArgsLaunch;
 use crate::conv::problem::{Pass, Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
-use crate::error::PlanError;
 
 pub(crate) mod config;
 mod cost;
@@ -76,55 +73,6 @@ fn packing(conv: &Convolution, pass: Pass, lanes: usize) -> Packing {
     match conv.layout() {
         Layout::ChannelsLast => Packing::beside(conv, pass, chunk_vectors(conv, lanes) * lanes),
         Layout::ChannelsFirst => Packing::repeated(conv, pass, lanes),
-    }
-}
-
-impl Kernel for Config {
-    fn tile(&self) -> Option<Tile> {
-        Some(self.as_tile())
-    }
-
-    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
-        self.validate(task)
-    }
-
-    fn units(&self, task: Task<'_>) -> u32 {
-        let units = match task.request.pass {
-            Pass::Weight => weight::UNITS,
-            _ if rolling::walks(task, *self) => rolling::UNITS,
-            _ => UNITS,
-        };
-        independent_units(units, task.device)
-    }
-
-    fn splits(&self, task: Task<'_>) -> usize {
-        match task.request.pass {
-            Pass::Weight => weight::splits(task, *self).0,
-            _ => 1,
-        }
-    }
-
-    /// The packed filters, which have as many elements for units that walk down lines, or none.
-    fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
-        match request.pass {
-            Pass::Weight => 0,
-            pass => packing(conv, pass, self.lanes as usize).bytes(request.dtype),
-        }
-    }
-
-    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
-        match task.request.pass {
-            Pass::Weight => weight::seconds(task, *self, splits),
-            _ => cost::seconds(*self, task),
-        }
-    }
-
-    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        match arguments.task.request.pass {
-            Pass::Weight => weight::launch(arguments, *self),
-            _ => launch(arguments, *self),
-        }
-        Ok(())
     }
 }
 

@@ -16,7 +16,7 @@ use windowpane_geometry::{Convolution, Precision, Tile, TileOverrides};
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::Epilogue;
-use crate::conv::common::kernel::{Configure, Kernel};
+use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::independent_units;
 use crate::conv::common::tensor::{Order, filter_args, tensor_args};
 use crate::conv::problem::{Pass, Request, Task, operands, results, windows};
@@ -44,10 +44,14 @@ impl fmt::Display for Config {
     }
 }
 
-impl Configure for Config {
-    const NAME: &'static str = "direct";
-    const MULTIPLIES_INTEGERS: bool = true;
-    const COMPUTES_BIAS_GRADIENTS: bool = true;
+impl Kernel for Config {
+    fn multiplies_integers() -> bool {
+        true
+    }
+
+    fn computes_bias_gradients() -> bool {
+        true
+    }
 
     /// A bias gradient has no factors to round.
     fn applies(Task { request, .. }: Task<'_>) -> Result<(), NotApplicable> {
@@ -60,13 +64,11 @@ impl Configure for Config {
     }
 
     fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
-        let error = PlanError::Untiled { kernel: Self::NAME };
+        let error = PlanError::Untiled { kernel: "direct" };
         ensure(*overrides == TileOverrides::default(), error)?;
         Ok(self)
     }
-}
 
-impl Kernel for Config {
     fn tile(&self) -> Option<Tile> {
         None
     }

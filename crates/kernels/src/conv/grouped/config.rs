@@ -2,14 +2,17 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Layout, Precision, Tile, TileOverrides};
+use windowpane_geometry::{Convolution, Layout, Precision, Tile, TileOverrides};
 
+use super::{UNITS, cost, packing};
+use crate::conv::common::arguments::Arguments;
 use crate::conv::common::gather::{columns, inner};
-use crate::conv::common::kernel::Configure;
+use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::{
-    check_number, has_few_phases, has_few_taps, register_tile, registers, widest_load,
+    check_number, check_registers, has_few_phases, has_few_taps, independent_units, register_tile,
+    registers, widest_load,
 };
-use crate::conv::problem::{Pass, Task, fragment};
+use crate::conv::problem::{Pass, Request, Task, fragment};
 use crate::error::{NotApplicable, PlanError, require};
 
 /// The lanes of every vector, of channels that are read or of filters.
@@ -27,21 +30,13 @@ pub struct Config {
     pub rows: u32,
 }
 
-impl Config {
-    pub(super) fn as_tile(self) -> Tile {
-        register_tile(self.rows, 1, LANES)
-    }
-}
-
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rows={}", self.rows)
     }
 }
 
-impl Configure for Config {
-    const NAME: &'static str = "grouped";
-
+impl Kernel for Config {
     fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
         let Task { conv, request, device } = task;
         let most = match fragment(task) {
@@ -80,5 +75,30 @@ impl Configure for Config {
         check_number("ratio_n", vectors, 1)?;
         check_number("elems_per_thread", lanes, LANES)?;
         Ok(Self { rows })
+    }
+
+    fn tile(&self) -> Option<Tile> {
+        Some(register_tile(self.rows, 1, LANES))
+    }
+
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        check_registers([self.rows, 1, LANES], task)
+    }
+
+    fn units(&self, task: Task<'_>) -> u32 {
+        independent_units(UNITS, task.device)
+    }
+
+    /// The packed filters.
+    fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
+        packing(conv, request.pass).bytes(request.dtype)
+    }
+
+    fn seconds(&self, task: Task<'_>, _: usize) -> f64 {
+        cost::seconds(*self, task)
+    }
+
+    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+        super::launch(arguments, *self)
     }
 }

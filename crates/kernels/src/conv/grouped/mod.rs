@@ -14,15 +14,13 @@
 //! together, although each group reads only its own channels. The data gradient is the same computation over the
 //! windows that read a coordinate.
 
-use windowpane_geometry::{Convolution, Tile};
+use windowpane_geometry::Convolution;
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::EpilogueForm;
 use crate::conv::common::gather::{Gather, GatherForm, Sweep, columns, inner};
-use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
-use crate::conv::common::rules::{check_registers, independent_units};
 use crate::conv::common::run::{Run, RunArgsLaunch};
 use crate::conv::problem::{Pass, Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
@@ -73,80 +71,58 @@ fn packing(conv: &Convolution, pass: Pass) -> Packing {
     Packing::beside(conv, pass, beside)
 }
 
-impl Kernel for Config {
-    fn tile(&self) -> Option<Tile> {
-        Some(self.as_tile())
-    }
-
-    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
-        check_registers([self.rows, 1, config::LANES], task)
-    }
-
-    fn units(&self, task: Task<'_>) -> u32 {
-        independent_units(UNITS, task.device)
-    }
-
-    /// The packed filters.
-    fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
-        packing(conv, request.pass).bytes(request.dtype)
-    }
-
-    fn seconds(&self, task: Task<'_>, _: usize) -> f64 {
-        cost::seconds(*self, task)
-    }
-
-    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        let Arguments { client, epilogue, .. } = *arguments;
-        let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
-        let ([a, w], out) = (arguments.operands, arguments.out);
-        let packing = packing(conv, pass);
-        let packed = packing.pack(arguments, w);
-        let (inner, columns) = (inner(conv, pass) / LANES, columns(conv, pass) / LANES);
-        let chunk_vectors = packing.steps().inner / LANES;
-        let vectors = conv.groups() * columns;
-        let [inputs, _] = operands(conv, pass);
-        let results = results(conv, pass);
-        for gather in Gather::all(conv, pass) {
-            let [_, Sweep { rows: height, .. }, along] = gather.axes;
-            let form = Form {
-                along: Run::new(self.rows, &along),
-                tap_jump: along.tap_jump as u32,
-                inner: inner as u32,
-                columns: columns as u32,
-                chunk_vectors: chunk_vectors as u32,
-                gather: GatherForm::new(conv, pass),
-                epilogue: epilogue.form(dtype),
-            };
-            let runs = along.rows.div_ceil(self.rows as usize);
-            let units = gather.rows(conv) / along.rows * runs * vectors;
-            let (cubes, dim) = grid(client, arguments.units, units);
-            // SAFETY: lines outside are skipped, reads of pixels outside are moved inside, and rows past the last are not
-            // stored.
-            unsafe {
-                kernel::grouped::launch_unchecked(
-                    client,
-                    cubes,
-                    dim,
-                    LANES,
-                    buffer(a, inputs / LANES),
-                    buffer(&packed, packing.elements() / LANES),
-                    epilogue.args(conv.filter().count(), results, LANES),
-                    buffer(out, results / LANES),
-                    gather.args(conv, &packing.steps()),
-                    RunArgsLaunch::new(
-                        units as u32,
-                        height as u32,
-                        runs as u32,
-                        (vectors / chunk_vectors) as u32,
-                        height as u32,
-                        along.rows as u32,
-                    ),
-                    form,
-                    elem(dtype),
-                    elem(accumulator(dtype)),
-                )
-            }
+/// Launches the kernel.
+fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
+    let Arguments { client, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
+    let ([a, w], out) = (arguments.operands, arguments.out);
+    let packing = packing(conv, pass);
+    let packed = packing.pack(arguments, w);
+    let (inner, columns) = (inner(conv, pass) / LANES, columns(conv, pass) / LANES);
+    let chunk_vectors = packing.steps().inner / LANES;
+    let vectors = conv.groups() * columns;
+    let [inputs, _] = operands(conv, pass);
+    let results = results(conv, pass);
+    for gather in Gather::all(conv, pass) {
+        let [_, Sweep { rows: height, .. }, along] = gather.axes;
+        let form = Form {
+            along: Run::new(config.rows, &along),
+            tap_jump: along.tap_jump as u32,
+            inner: inner as u32,
+            columns: columns as u32,
+            chunk_vectors: chunk_vectors as u32,
+            gather: GatherForm::new(conv, pass),
+            epilogue: epilogue.form(dtype),
+        };
+        let runs = along.rows.div_ceil(config.rows as usize);
+        let units = gather.rows(conv) / along.rows * runs * vectors;
+        let (cubes, dim) = grid(client, arguments.units, units);
+        // SAFETY: lines outside are skipped, reads of pixels outside are moved inside, and rows past the last are not
+        // stored.
+        unsafe {
+            kernel::grouped::launch_unchecked(
+                client,
+                cubes,
+                dim,
+                LANES,
+                buffer(a, inputs / LANES),
+                buffer(&packed, packing.elements() / LANES),
+                epilogue.args(conv.filter().count(), results, LANES),
+                buffer(out, results / LANES),
+                gather.args(conv, &packing.steps()),
+                RunArgsLaunch::new(
+                    units as u32,
+                    height as u32,
+                    runs as u32,
+                    (vectors / chunk_vectors) as u32,
+                    height as u32,
+                    along.rows as u32,
+                ),
+                form,
+                elem(dtype),
+                elem(accumulator(dtype)),
+            )
         }
-        Ok(())
     }
+    Ok(())
 }

@@ -4,10 +4,12 @@ use core::fmt;
 
 use windowpane_geometry::{AXES, Convolution, DType, Layout, Precision, Tile, TileOverrides};
 
+use super::cost;
 use super::form::{CHUNK, Form, HALVES, PLANE, TILES, WALKS, walk_windows};
+use crate::conv::common::arguments::Arguments;
 use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::gather::{Gather, columns, inner, phases};
-use crate::conv::common::kernel::Configure;
+use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::{
     MOST_BLOCK, MOST_CUBES, check_block, check_divisor, check_number, check_shared, check_units,
     widest_factor_load,
@@ -49,28 +51,8 @@ impl Config {
         Tile { block_m, block_n, block_k: TERMS, ratio_m, ratio_n, elems_per_thread, stages: 1 }
     }
 
-    pub(super) fn validate(self, task: Task<'_>) -> Result<(), PlanError> {
-        let Task { conv, request, device } = task;
-        ensure(has_fragment(task), PlanError::Foreign)?;
-        let lanes = widest_factor_load(request.dtype, device);
-        check_number("elems_per_thread", self.elems_per_thread, lanes)?;
-        let sums = self.ratio_m;
-        if !WALKS.contains(&sums) {
-            let [.., limit] = WALKS;
-            return Err(PlanError::Accumulators { sums, limit });
-        }
-        let walk = block(conv, request.pass, sums);
-        check_block("block_m", self.block_m, walk, MOST_WALKS * walk)?;
-        check_block("block_n", self.block_n, CHUNK, MOST_BLOCK)?;
-        let groups = chunk_groups(conv, request.pass) * self.block_n / CHUNK;
-        check_divisor("ratio_n", self.ratio_n, groups as usize, "groups of channels in a block")?;
-        check_divisor("block_n", self.block_n, conv.input().channels(), "channels")?;
-        check_units(self.planes(conv, request.pass).saturating_mul(PLANE), device)?;
-        check_shared(self.shared_bytes(conv, request.pass, request.dtype), device)
-    }
-
     /// The planes of a cube.
-    pub(super) fn planes(self, conv: &Convolution, pass: Pass) -> u32 {
+    fn planes(self, conv: &Convolution, pass: Pass) -> u32 {
         let groups = self.block_n / inner(conv, pass) as u32;
         groups / self.ratio_n.max(1)
     }
@@ -95,9 +77,7 @@ impl fmt::Display for Config {
     }
 }
 
-impl Configure for Config {
-    const NAME: &'static str = "grouped_mma";
-
+impl Kernel for Config {
     fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
         let Task { conv, request, device } = task;
         require(device.cores.is_none(), "it is for GPUs")?;
@@ -129,7 +109,7 @@ impl Configure for Config {
         [(lines, 4), (lines, 2), (lines, 1), (4, 1)]
             .map(|(lines, chunks)| config(lines, chunks))
             .into_iter()
-            .find(|config| config.validate(task).is_ok())
+            .find(|config| config.check(task).is_ok())
     }
 
     fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
@@ -138,6 +118,46 @@ impl Configure for Config {
         check_number("stages", tile.stages, 1)?;
         let Tile { block_m, block_n, ratio_m, ratio_n, elems_per_thread, .. } = tile;
         Ok(Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread })
+    }
+
+    fn tile(&self) -> Option<Tile> {
+        Some(self.as_tile())
+    }
+
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        let Task { conv, request, device } = task;
+        ensure(has_fragment(task), PlanError::Foreign)?;
+        let lanes = widest_factor_load(request.dtype, device);
+        check_number("elems_per_thread", self.elems_per_thread, lanes)?;
+        let sums = self.ratio_m;
+        if !WALKS.contains(&sums) {
+            let [.., limit] = WALKS;
+            return Err(PlanError::Accumulators { sums, limit });
+        }
+        let walk = block(conv, request.pass, sums);
+        check_block("block_m", self.block_m, walk, MOST_WALKS * walk)?;
+        check_block("block_n", self.block_n, CHUNK, MOST_BLOCK)?;
+        let groups = chunk_groups(conv, request.pass) * self.block_n / CHUNK;
+        check_divisor("ratio_n", self.ratio_n, groups as usize, "groups of channels in a block")?;
+        check_divisor("block_n", self.block_n, conv.input().channels(), "channels")?;
+        check_units(self.planes(conv, request.pass).saturating_mul(PLANE), device)?;
+        check_shared(self.shared_bytes(conv, request.pass, request.dtype), device)
+    }
+
+    fn units(&self, task: Task<'_>) -> u32 {
+        self.planes(task.conv, task.request.pass).saturating_mul(PLANE)
+    }
+
+    fn fixes_units(&self) -> bool {
+        true
+    }
+
+    fn seconds(&self, task: Task<'_>, _: usize) -> f64 {
+        cost::seconds(*self, task)
+    }
+
+    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+        super::launch(arguments, *self)
     }
 }
 

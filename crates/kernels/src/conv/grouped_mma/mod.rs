@@ -26,12 +26,10 @@
 //! A structural zero times Inf gives NaN, so NaN results are recomputed term by term from memory.
 
 use cubecl::prelude::*;
-use windowpane_geometry::Tile;
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather::{Gather, weight_steps};
-use crate::conv::common::kernel::Kernel;
 use crate::conv::problem::{Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::error::PlanError;
@@ -49,74 +47,53 @@ mod weights;
 
 use block::BlockArgsLaunch;
 pub use config::Config;
-use form::{CHUNK, Form, PLANE};
+use form::{CHUNK, Form};
 
-impl Kernel for Config {
-    fn tile(&self) -> Option<Tile> {
-        Some(self.as_tile())
-    }
-
-    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
-        self.validate(task)
-    }
-
-    fn units(&self, task: Task<'_>) -> u32 {
-        self.planes(task.conv, task.request.pass).saturating_mul(PLANE)
-    }
-
-    fn fixes_units(&self) -> bool {
-        true
-    }
-
-    fn seconds(&self, task: Task<'_>, _: usize) -> f64 {
-        cost::seconds(*self, task)
-    }
-
-    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        let Arguments { client, epilogue, .. } = *arguments;
-        let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
-        let ([a, w], out) = (arguments.operands, arguments.out);
-        let (tile, lanes) = (self.as_tile(), self.elems_per_thread as usize);
-        let chunks = conv.input().channels() / CHUNK as usize;
-        let [inputs, weights] = operands(conv, pass);
-        let results = results(conv, pass);
-        let steps = weight_steps(conv, pass);
-        for gather in Gather::all(conv, pass) {
-            let form = Form::new(conv, pass, &gather, &tile, &epilogue, dtype);
-            let [_, height, width] = gather.axes;
-            let chunk_blocks = chunks / form.chunks as usize;
-            let [x, y, z] = form.cubes(conv, &gather).map(|cubes| cubes as u32);
-            let cubes = CubeCount::Static(x, y, z);
-            let laid = if form.late { accumulator(dtype) } else { dtype };
-            // SAFETY: pixels outside the tensor are not read, padding weights are read at an existing weight, and windows
-            // past the last are not stored.
-            unsafe {
-                kernel::grouped_mma::launch_unchecked(
-                    client,
-                    cubes,
-                    CubeDim::new_1d(form.units()),
-                    lanes,
-                    buffer(a, inputs / lanes),
-                    buffer(w, weights),
-                    epilogue.args(conv.filter().count(), results, lanes),
-                    buffer(out, results / lanes),
-                    gather.args(conv, &steps),
-                    BlockArgsLaunch::new(
-                        chunk_blocks as u32,
-                        height.rows as u32,
-                        width.rows as u32,
-                        steps.column as u32,
-                        lanes as u32,
-                        form.members,
-                        form.walks,
-                    ),
-                    form,
-                    elem(dtype),
-                    elem(accumulator(dtype)),
-                    elem(laid),
-                )
-            }
+/// Launches the kernel.
+fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
+    let Arguments { client, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
+    let ([a, w], out) = (arguments.operands, arguments.out);
+    let (tile, lanes) = (config.as_tile(), config.elems_per_thread as usize);
+    let chunks = conv.input().channels() / CHUNK as usize;
+    let [inputs, weights] = operands(conv, pass);
+    let results = results(conv, pass);
+    let steps = weight_steps(conv, pass);
+    for gather in Gather::all(conv, pass) {
+        let form = Form::new(conv, pass, &gather, &tile, &epilogue, dtype);
+        let [_, height, width] = gather.axes;
+        let chunk_blocks = chunks / form.chunks as usize;
+        let [x, y, z] = form.cubes(conv, &gather).map(|cubes| cubes as u32);
+        let cubes = CubeCount::Static(x, y, z);
+        let laid = if form.late { accumulator(dtype) } else { dtype };
+        // SAFETY: pixels outside the tensor are not read, padding weights are read at an existing weight, and windows
+        // past the last are not stored.
+        unsafe {
+            kernel::grouped_mma::launch_unchecked(
+                client,
+                cubes,
+                CubeDim::new_1d(form.units()),
+                lanes,
+                buffer(a, inputs / lanes),
+                buffer(w, weights),
+                epilogue.args(conv.filter().count(), results, lanes),
+                buffer(out, results / lanes),
+                gather.args(conv, &steps),
+                BlockArgsLaunch::new(
+                    chunk_blocks as u32,
+                    height.rows as u32,
+                    width.rows as u32,
+                    steps.column as u32,
+                    lanes as u32,
+                    form.members,
+                    form.walks,
+                ),
+                form,
+                elem(dtype),
+                elem(accumulator(dtype)),
+                elem(laid),
+            )
         }
-        Ok(())
     }
+    Ok(())
 }

@@ -4,13 +4,14 @@ use core::fmt;
 
 use windowpane_geometry::TileOverrides;
 
-use crate::conv::common::kernel::{Configure, Kernel};
+use crate::conv::common::kernel::Kernel;
 use crate::conv::implicit_gemm::{mma, simt, wgmma};
 use crate::conv::problem::{Pass, Task};
 use crate::conv::{cpu, depthwise, direct, grouped, grouped_mma};
 use crate::error::{NotApplicable, PlanError, require};
 
-/// Declares the kernels, in the order in which they are listed: each has a module, whose `Config` implements [`Configure`].
+/// Declares the kernels, in the order in which they are listed: each has a module of its name, whose `Config` implements
+/// [`Kernel`].
 macro_rules! kernels {
     ($($(#[$doc:meta])* $kernel:ident: $module:ident,)*) => {
         /// The kernels.
@@ -34,7 +35,7 @@ macro_rules! kernels {
             /// The printed name.
             pub fn name(self) -> &'static str {
                 match self {
-                    $(Self::$kernel => $module::Config::NAME,)*
+                    $(Self::$kernel => stringify!($module),)*
                 }
             }
 
@@ -73,12 +74,6 @@ macro_rules! kernels {
                     $(Self::$kernel(config) => config.over(overrides).map(Self::$kernel),)*
                 }
             }
-
-            fn numbers(&self) -> String {
-                match self {
-                    $(Self::$kernel(config) => config.to_string(),)*
-                }
-            }
         }
     };
 }
@@ -102,10 +97,10 @@ kernels! {
     Direct: direct,
 }
 
-fn applies<C: Configure>(task: Task<'_>) -> Result<(), NotApplicable> {
-    let adds = task.request.pass != Pass::Bias || C::COMPUTES_BIAS_GRADIENTS;
+fn applies<C: Kernel>(task: Task<'_>) -> Result<(), NotApplicable> {
+    let adds = task.request.pass != Pass::Bias || C::computes_bias_gradients();
     require(adds, "a bias gradient has no products")?;
-    let multiplies = !task.request.is_quantized() || C::MULTIPLIES_INTEGERS;
+    let multiplies = !task.request.is_quantized() || C::multiplies_integers();
     require(multiplies, "it does not multiply integers")?;
     C::applies(task)
 }
@@ -119,7 +114,7 @@ impl fmt::Display for Algorithm {
 /// Prints the kernel and its numbers, `simt block_m=128,…`.
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = format!("{} {}", self.algorithm(), self.numbers());
+        let line = format!("{} {}", self.algorithm(), self.kernel());
         f.write_str(line.trim_end())
     }
 }

@@ -5,20 +5,21 @@ use core::fmt;
 use windowpane_geometry::{Convolution, Layout, Tile, TileOverrides};
 
 use super::form;
+use crate::conv::common::arguments::Arguments;
 use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::gather::{columns, inner};
-use crate::conv::common::kernel::Configure;
+use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::{
     MOST_BLOCK, check_block, check_lanes, check_shared, check_stages, check_sums, check_units,
     widest_factor_load,
 };
 use crate::conv::implicit_gemm::blocks::{LoadTimes, Product};
 use crate::conv::implicit_gemm::cost::Mainloop;
-use crate::conv::implicit_gemm::rules;
+use crate::conv::implicit_gemm::rules::{self, check_cubes, most_splits};
 use crate::conv::implicit_gemm::search::{Inputs, Search};
 use crate::conv::problem::{Request, Task, fragment};
 use crate::device::Fragment;
-use crate::error::{NotApplicable, PlanError, require};
+use crate::error::{NotApplicable, PlanError, ensure, require};
 
 /// The columns of most fragments.
 const SIDE: u32 = 16;
@@ -42,9 +43,10 @@ impl fmt::Display for Config {
     }
 }
 
-impl Configure for Config {
-    const NAME: &'static str = "mma";
-    const MULTIPLIES_INTEGERS: bool = true;
+impl Kernel for Config {
+    fn multiplies_integers() -> bool {
+        true
+    }
 
     fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
         let none = NotApplicable("the device has no matrix units for this type and precision");
@@ -65,6 +67,41 @@ impl Configure for Config {
 
     fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
         Ok(Self { tile: overrides.over(self.tile), ..self })
+    }
+
+    fn tile(&self) -> Option<Tile> {
+        Some(self.tile)
+    }
+
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        let own = (self.fragment, self.plane);
+        ensure(fragment(task).is_none_or(|found| found == own), PlanError::Foreign)?;
+        check(&self.tile, task)?;
+        check_cubes(&self.tile, task)
+    }
+
+    fn units(&self, _: Task<'_>) -> u32 {
+        form::units(&self.tile, self.fragment, self.plane)
+    }
+
+    fn fixes_units(&self) -> bool {
+        true
+    }
+
+    fn splits(&self, task: Task<'_>) -> usize {
+        search(task).splits(&self.tile)
+    }
+
+    fn most_splits(&self, task: Task<'_>) -> usize {
+        most_splits(task.conv, task.request.pass)
+    }
+
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
+        search(task).seconds(&self.tile, splits)
+    }
+
+    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+        super::launch(arguments, *self)
     }
 }
 
@@ -161,7 +198,7 @@ pub(super) fn product(
 pub(super) fn check(tile: &Tile, task: Task<'_>) -> Result<(), PlanError> {
     let Task { request, device, .. } = task;
     let Some((fragment, plane)) = fragment(task) else {
-        return Err(NotApplicable("the device has no such matrix units").by(Config::NAME));
+        return Err(NotApplicable("the device has no such matrix units").by("mma"));
     };
     check_lanes(tile.elems_per_thread, widest_factor_load(request.dtype, device))?;
     check_fragments(tile, fragment)?;

@@ -32,16 +32,14 @@
 
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
-use windowpane_geometry::{Precision, Tile};
+use windowpane_geometry::Precision;
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
-use crate::conv::common::kernel::Kernel;
 use crate::conv::implicit_gemm::blocks::launch_of;
-use crate::conv::implicit_gemm::rules::{check_cubes, most_splits};
-use crate::conv::problem::{Request, Task, fragment, operands, results};
+use crate::conv::problem::{Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
-use crate::error::{PlanError, ensure};
+use crate::error::PlanError;
 
 pub(crate) mod config;
 mod form;
@@ -51,83 +49,51 @@ mod registers;
 pub use config::Config;
 use form::{Form, line_padding, strip};
 
-impl Kernel for Config {
-    fn tile(&self) -> Option<Tile> {
-        Some(self.tile)
+/// Launches the kernel.
+fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
+    let Config { tile, fragment, plane } = config;
+    let Arguments { client, splits, stored, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, precision }, .. } = arguments.task;
+    let ([a, b], out) = (arguments.operands, arguments.out);
+    let form = Form {
+        tile,
+        fragment,
+        plane,
+        product: config::product(conv, arguments.task.request, &tile, epilogue.form(stored)),
+        tf32: precision == Precision::Tf32,
+        line_padding: line_padding(dtype.size()),
+        strip: strip(&tile, fragment, plane, dtype, arguments.task.device.shared_bytes),
+    };
+    let factor = match precision {
+        Precision::Tf32 => ElemType::Float(FloatKind::TF32),
+        Precision::Strict => elem(dtype),
+    };
+    let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
+    let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
+    let out_lanes = form.product.stored_lanes();
+    let launch = launch_of(conv, pass, splits, &tile);
+    // SAFETY: rows and columns past the last are clamped for loads and not stored, terms past the last are clamped
+    // too, and reads outside the tensors are moved inside.
+    unsafe {
+        kernel::mma::launch_unchecked(
+            client,
+            launch.cubes,
+            CubeDim::new_1d(form.units()),
+            a_lanes,
+            b_lanes,
+            out_lanes,
+            buffer(a, a_len / a_lanes),
+            buffer(b, b_len / b_lanes),
+            epilogue.args(conv.filter().count(), results, out_lanes),
+            buffer(out, results * splits / out_lanes),
+            launch.gather,
+            launch.block,
+            form,
+            elem(dtype),
+            factor,
+            elem(accumulator(dtype)),
+            elem(stored),
+        )
     }
-
-    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
-        let own = (self.fragment, self.plane);
-        ensure(fragment(task).is_none_or(|found| found == own), PlanError::Foreign)?;
-        config::check(&self.tile, task)?;
-        check_cubes(&self.tile, task)
-    }
-
-    fn units(&self, _: Task<'_>) -> u32 {
-        form::units(&self.tile, self.fragment, self.plane)
-    }
-
-    fn fixes_units(&self) -> bool {
-        true
-    }
-
-    fn splits(&self, task: Task<'_>) -> usize {
-        config::search(task).splits(&self.tile)
-    }
-
-    fn most_splits(&self, task: Task<'_>) -> usize {
-        most_splits(task.conv, task.request.pass)
-    }
-
-    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
-        config::search(task).seconds(&self.tile, splits)
-    }
-
-    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        let Config { tile, fragment, plane } = *self;
-        let Arguments { client, splits, stored, epilogue, .. } = *arguments;
-        let Task { conv, request: Request { pass, dtype, precision }, .. } = arguments.task;
-        let ([a, b], out) = (arguments.operands, arguments.out);
-        let form = Form {
-            tile,
-            fragment,
-            plane,
-            product: config::product(conv, arguments.task.request, &tile, epilogue.form(stored)),
-            tf32: precision == Precision::Tf32,
-            line_padding: line_padding(dtype.size()),
-            strip: strip(&tile, fragment, plane, dtype, arguments.task.device.shared_bytes),
-        };
-        let factor = match precision {
-            Precision::Tf32 => ElemType::Float(FloatKind::TF32),
-            Precision::Strict => elem(dtype),
-        };
-        let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
-        let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
-        let out_lanes = form.product.stored_lanes();
-        let launch = launch_of(conv, pass, splits, &tile);
-        // SAFETY: rows and columns past the last are clamped for loads and not stored, terms past the last are clamped
-        // too, and reads outside the tensors are moved inside.
-        unsafe {
-            kernel::mma::launch_unchecked(
-                client,
-                launch.cubes,
-                CubeDim::new_1d(form.units()),
-                a_lanes,
-                b_lanes,
-                out_lanes,
-                buffer(a, a_len / a_lanes),
-                buffer(b, b_len / b_lanes),
-                epilogue.args(conv.filter().count(), results, out_lanes),
-                buffer(out, results * splits / out_lanes),
-                launch.gather,
-                launch.block,
-                form,
-                elem(dtype),
-                factor,
-                elem(accumulator(dtype)),
-                elem(stored),
-            )
-        }
-        Ok(())
-    }
+    Ok(())
 }

@@ -4,15 +4,16 @@ use core::fmt;
 
 use windowpane_geometry::{Convolution, DType, Precision, Tile, TileOverrides};
 
+use crate::conv::common::arguments::Arguments;
 use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
-use crate::conv::common::kernel::Configure;
+use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::{
     MOST_BLOCK, check_block, check_lanes, check_shared, check_stages, check_sums, check_units,
     widest_load,
 };
 use crate::conv::implicit_gemm::blocks::{LoadTimes, Product, QUAD};
 use crate::conv::implicit_gemm::cost::Mainloop;
-use crate::conv::implicit_gemm::rules;
+use crate::conv::implicit_gemm::rules::{self, check_cubes, most_splits};
 use crate::conv::implicit_gemm::search::{Inputs, Search};
 use crate::conv::problem::{Request, Task};
 use crate::cube::convert::accumulator;
@@ -38,9 +39,10 @@ impl fmt::Display for Config {
     }
 }
 
-impl Configure for Config {
-    const NAME: &'static str = "simt";
-    const MULTIPLIES_INTEGERS: bool = true;
+impl Kernel for Config {
+    fn multiplies_integers() -> bool {
+        true
+    }
 
     fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
         require(task.request.precision == Precision::Strict, "it does not round to tf32")?;
@@ -59,6 +61,39 @@ impl Configure for Config {
 
     fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
         Ok(Self { tile: overrides.over(self.tile) })
+    }
+
+    fn tile(&self) -> Option<Tile> {
+        Some(self.tile)
+    }
+
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        check(&self.tile, task)?;
+        check_cubes(&self.tile, task)
+    }
+
+    fn units(&self, _: Task<'_>) -> u32 {
+        units(&self.tile)
+    }
+
+    fn fixes_units(&self) -> bool {
+        true
+    }
+
+    fn splits(&self, task: Task<'_>) -> usize {
+        search(task).splits(&self.tile)
+    }
+
+    fn most_splits(&self, task: Task<'_>) -> usize {
+        most_splits(task.conv, task.request.pass)
+    }
+
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
+        search(task).seconds(&self.tile, splits)
+    }
+
+    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+        super::launch(arguments, *self)
     }
 }
 

@@ -24,13 +24,10 @@
 //! conflicts. Neighbouring units are arranged in groups of 4 by 8, so that together they read few vectors.
 
 use cubecl::prelude::*;
-use windowpane_geometry::Tile;
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
-use crate::conv::common::kernel::Kernel;
 use crate::conv::implicit_gemm::blocks::launch_of;
-use crate::conv::implicit_gemm::rules::{check_cubes, most_splits};
 use crate::conv::problem::{Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::error::PlanError;
@@ -42,69 +39,39 @@ mod kernel;
 pub use config::Config;
 use form::Form;
 
-impl Kernel for Config {
-    fn tile(&self) -> Option<Tile> {
-        Some(self.tile)
+/// Launches the kernel.
+fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
+    let Config { tile } = config;
+    let Arguments { client, splits, stored, epilogue, .. } = *arguments;
+    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
+    let ([a, b], out) = (arguments.operands, arguments.out);
+    let product = config::product(conv, arguments.task.request, &tile, epilogue.form(stored));
+    let form = Form { tile, product };
+    let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
+    let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
+    let out_lanes = form.product.stored_lanes();
+    let launch = launch_of(conv, pass, splits, &tile);
+    // SAFETY: rows and columns past the last are clamped for loads and not stored, terms past the last are clamped
+    // too, and reads outside the tensors are moved inside.
+    unsafe {
+        kernel::simt::launch_unchecked(
+            client,
+            launch.cubes,
+            CubeDim::new_1d(form.units()),
+            a_lanes,
+            b_lanes,
+            out_lanes,
+            buffer(a, a_len / a_lanes),
+            buffer(b, b_len / b_lanes),
+            epilogue.args(conv.filter().count(), results, out_lanes),
+            buffer(out, results * splits / out_lanes),
+            launch.gather,
+            launch.block,
+            form,
+            elem(dtype),
+            elem(accumulator(dtype)),
+            elem(stored),
+        )
     }
-
-    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
-        config::check(&self.tile, task)?;
-        check_cubes(&self.tile, task)
-    }
-
-    fn units(&self, _: Task<'_>) -> u32 {
-        config::units(&self.tile)
-    }
-
-    fn fixes_units(&self) -> bool {
-        true
-    }
-
-    fn splits(&self, task: Task<'_>) -> usize {
-        config::search(task).splits(&self.tile)
-    }
-
-    fn most_splits(&self, task: Task<'_>) -> usize {
-        most_splits(task.conv, task.request.pass)
-    }
-
-    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
-        config::search(task).seconds(&self.tile, splits)
-    }
-
-    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        let Config { tile } = *self;
-        let Arguments { client, splits, stored, epilogue, .. } = *arguments;
-        let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
-        let ([a, b], out) = (arguments.operands, arguments.out);
-        let product = config::product(conv, arguments.task.request, &tile, epilogue.form(stored));
-        let form = Form { tile, product };
-        let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
-        let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
-        let out_lanes = form.product.stored_lanes();
-        let launch = launch_of(conv, pass, splits, &tile);
-        // SAFETY: rows and columns past the last are clamped for loads and not stored, terms past the last are clamped
-        // too, and reads outside the tensors are moved inside.
-        unsafe {
-            kernel::simt::launch_unchecked(
-                client,
-                launch.cubes,
-                CubeDim::new_1d(form.units()),
-                a_lanes,
-                b_lanes,
-                out_lanes,
-                buffer(a, a_len / a_lanes),
-                buffer(b, b_len / b_lanes),
-                epilogue.args(conv.filter().count(), results, out_lanes),
-                buffer(out, results * splits / out_lanes),
-                launch.gather,
-                launch.block,
-                form,
-                elem(dtype),
-                elem(accumulator(dtype)),
-                elem(stored),
-            )
-        }
-        Ok(())
-    }
+    Ok(())
 }

@@ -9,7 +9,8 @@ use super::im2col::Im2colWalk;
 use super::kernel::staged_bytes;
 use super::product::{Product, Resident};
 use super::tile::{HALF_BAND, ROWS, WARPGROUP, units, warps};
-use crate::conv::common::kernel::{Configure, Kernel};
+use crate::conv::common::arguments::Arguments;
+use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::{MOST_BLOCK, check_block, check_number, check_sums, check_units};
 use crate::conv::common::split_k;
 use crate::conv::implicit_gemm::rules;
@@ -81,9 +82,7 @@ impl fmt::Display for Config {
     }
 }
 
-impl Configure for Config {
-    const NAME: &'static str = "wgmma";
-
+impl Kernel for Config {
     /// Whether the kernel can compute a problem on a device: the copy engine's maps must be able to describe it.
     fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
         let Task { conv, request, device } = task;
@@ -113,6 +112,57 @@ impl Configure for Config {
         check_number("ratio_n", tile.ratio_n, 1)?;
         check_number("elems_per_thread", tile.elems_per_thread, LOAD)?;
         Ok(Self::with_tile(tile, self.aligned))
+    }
+
+    fn tile(&self) -> Option<Tile> {
+        Some(self.as_tile())
+    }
+
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        let Task { conv, request, device } = task;
+        let product = self.product(conv, request).ok_or(PlanError::Foreign)?;
+        check_tile(&self.as_tile(), &product, device)
+    }
+
+    fn units(&self, _: Task<'_>) -> u32 {
+        units(&self.as_tile())
+    }
+
+    fn fixes_units(&self) -> bool {
+        true
+    }
+
+    fn splits(&self, task: Task<'_>) -> usize {
+        let Task { conv, request, device } = task;
+        let splits = |product| cheapest_splits(&product, &self.as_tile(), device);
+        self.product(conv, request).map_or(1, splits)
+    }
+
+    fn most_splits(&self, task: Task<'_>) -> usize {
+        let Task { conv, request, device } = task;
+        let most = |product| most_parts(&product, &self.as_tile(), device);
+        self.product(conv, request).map_or(1, most)
+    }
+
+    /// The repacked operands, and the flags of results that must be recomputed.
+    fn workspace(&self, conv: &Convolution, request: Request, splits: usize) -> usize {
+        let product = self.product(conv, request);
+        product.map_or(0, |product| product.workspace(&self.as_tile(), splits))
+    }
+
+    fn factors(&self, conv: &Convolution, request: Request) -> &'static str {
+        let factors = |product| factors(&product, request.precision);
+        self.product(conv, request).map_or("as they are", factors)
+    }
+
+    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
+        let product = self.product(task.conv, task.request);
+        let seconds = |product| cost::seconds(&product, task, &self.as_tile(), splits);
+        product.map_or(f64::INFINITY, seconds)
+    }
+
+    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+        super::launch(arguments, *self)
     }
 }
 

@@ -74,12 +74,11 @@
 
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
-use windowpane_geometry::{Convolution, DType, Tile};
+use windowpane_geometry::DType;
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather::Gather;
-use crate::conv::common::kernel::Kernel;
 use crate::conv::problem::{Pass, Request, Task, results};
 use crate::cube::convert::elem;
 use crate::device::Target;
@@ -98,121 +97,73 @@ mod tile;
 pub use config::Config;
 use kernel::{Args, Form, flat_map, image_map};
 
-impl Kernel for Config {
-    fn tile(&self) -> Option<Tile> {
-        Some(self.as_tile())
-    }
-
-    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
-        let Task { conv, request, device } = task;
-        let product = self.product(conv, request).ok_or(PlanError::Foreign)?;
-        config::check_tile(&self.as_tile(), &product, device)
-    }
-
-    fn units(&self, _: Task<'_>) -> u32 {
-        tile::units(&self.as_tile())
-    }
-
-    fn fixes_units(&self) -> bool {
-        true
-    }
-
-    fn splits(&self, task: Task<'_>) -> usize {
-        let Task { conv, request, device } = task;
-        let splits = |product| config::cheapest_splits(&product, &self.as_tile(), device);
-        self.product(conv, request).map_or(1, splits)
-    }
-
-    fn most_splits(&self, task: Task<'_>) -> usize {
-        let Task { conv, request, device } = task;
-        let most = |product| config::most_parts(&product, &self.as_tile(), device);
-        self.product(conv, request).map_or(1, most)
-    }
-
-    /// The repacked operands, and the flags of results that must be recomputed.
-    fn workspace(&self, conv: &Convolution, request: Request, splits: usize) -> usize {
-        let product = self.product(conv, request);
-        product.map_or(0, |product| product.workspace(&self.as_tile(), splits))
-    }
-
-    fn factors(&self, conv: &Convolution, request: Request) -> &'static str {
-        let factors = |product| config::factors(&product, request.precision);
-        self.product(conv, request).map_or("as they are", factors)
-    }
-
-    fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
-        let product = self.product(task.conv, task.request);
-        let seconds = |product| cost::seconds(&product, task, &self.as_tile(), splits);
-        product.map_or(f64::INFINITY, seconds)
-    }
-
-    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        let Arguments { client, task, splits, stored, epilogue, .. } = *arguments;
-        let Task { conv, request, device } = task;
-        let Request { pass, dtype, .. } = request;
-        let (tile, out) = (&self.as_tile(), arguments.out);
-        let target = Target { client, device };
-        let product = self.product(conv, request).ok_or(PlanError::Foreign)?;
-        let [image, flat] = product.image_first(arguments.operands);
-        let repacked_image =
-            product.repacks_image().then(|| repack::image(client, &product, dtype, image));
-        let repacked_flat = product.packed.then(|| repack::flat(target, &product, dtype, flat));
-        let (read_image, read_flat) =
-            (repacked_image.as_ref().unwrap_or(image), repacked_flat.as_ref().unwrap_or(flat));
-        let factor = match dtype {
-            DType::F32 if product.parts > 2 => elem(DType::BF16),
-            DType::F32 => ElemType::Float(FloatKind::TF32),
-            _ => elem(dtype),
+/// Launches the kernel.
+fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
+    let Arguments { client, task, splits, stored, epilogue, .. } = *arguments;
+    let Task { conv, request, device } = task;
+    let Request { pass, dtype, .. } = request;
+    let (tile, out) = (&config.as_tile(), arguments.out);
+    let target = Target { client, device };
+    let product = config.product(conv, request).ok_or(PlanError::Foreign)?;
+    let [image, flat] = product.image_first(arguments.operands);
+    let repacked_image =
+        product.repacks_image().then(|| repack::image(client, &product, dtype, image));
+    let repacked_flat = product.packed.then(|| repack::flat(target, &product, dtype, flat));
+    let (read_image, read_flat) =
+        (repacked_image.as_ref().unwrap_or(image), repacked_flat.as_ref().unwrap_or(flat));
+    let factor = match dtype {
+        DType::F32 if product.parts > 2 => elem(DType::BF16),
+        DType::F32 => ElemType::Float(FloatKind::TF32),
+        _ => elem(dtype),
+    };
+    let results = results(conv, pass);
+    for (walk, given) in product.walks(tile).zip(Gather::all(conv, pass)) {
+        let form = Form::new(&product, &walk, *tile, stored, epilogue);
+        let pair = form.finished() as usize;
+        let (word, words) = form.words();
+        let cubes = config::cubes(&product, tile, &walk, device);
+        let args = Args::launch(&product, &walk, &form, splits, cubes);
+        let cubes = cubes.min(args.tiles as usize);
+        let flags = product.flags(&walk, tile, splits);
+        // If nothing is checked, the kernel writes no flags, and any buffer can be passed.
+        let flag_words = match flags {
+            0 => out.clone(),
+            _ => client.empty(flags * size_of::<u32>()),
         };
-        let results = results(conv, pass);
-        for (walk, given) in product.walks(tile).zip(Gather::all(conv, pass)) {
-            let form = Form::new(&product, &walk, *tile, stored, epilogue);
-            let pair = form.finished() as usize;
-            let (word, words) = form.words();
-            let cubes = config::cubes(&product, tile, &walk, device);
-            let args = Args::launch(&product, &walk, &form, splits, cubes);
-            let cubes = cubes.min(args.tiles as usize);
-            let flags = product.flags(&walk, tile, splits);
-            // If nothing is checked, the kernel writes no flags, and any buffer can be passed.
-            let flag_words = match flags {
-                0 => out.clone(),
-                _ => client.empty(flags * size_of::<u32>()),
-            };
-            // SAFETY: rows and columns past the last are not stored, the copy engine returns zeros outside a tensor, and
-            // there is a flag for each band of each tile.
-            unsafe {
-                kernel::wgmma::launch_unchecked(
-                    client,
-                    CubeCount::Static(cubes as u32, 1, 1),
-                    CubeDim::new_1d(form.units()),
-                    pair,
-                    words as usize,
-                    image_map(read_image, &product, &walk, &form, factor),
-                    flat_map(read_flat, &product, &form, factor),
-                    epilogue.args(conv.filter().count(), results, pair),
-                    buffer(out, results * splits / form.stored_at_once() as usize),
-                    buffer(&flag_words, flags),
-                    args,
-                    form,
-                    factor,
-                    elem(stored),
-                    ElemType::UInt(word),
-                )
-            }
-            if product.is_checked() {
-                let tensors = [image, flat, out, &flag_words];
-                match pass {
-                    Pass::Weight => nonfinite_fixup::weight::launch(
-                        client, &product, &walk, &given, tile, splits, tensors,
-                    ),
-                    _ => {
-                        nonfinite_fixup::launch(
-                            client, &product, &walk, &given, dtype, tile, tensors, epilogue,
-                        );
-                    }
+        // SAFETY: rows and columns past the last are not stored, the copy engine returns zeros outside a tensor, and
+        // there is a flag for each band of each tile.
+        unsafe {
+            kernel::wgmma::launch_unchecked(
+                client,
+                CubeCount::Static(cubes as u32, 1, 1),
+                CubeDim::new_1d(form.units()),
+                pair,
+                words as usize,
+                image_map(read_image, &product, &walk, &form, factor),
+                flat_map(read_flat, &product, &form, factor),
+                epilogue.args(conv.filter().count(), results, pair),
+                buffer(out, results * splits / form.stored_at_once() as usize),
+                buffer(&flag_words, flags),
+                args,
+                form,
+                factor,
+                elem(stored),
+                ElemType::UInt(word),
+            )
+        }
+        if product.is_checked() {
+            let tensors = [image, flat, out, &flag_words];
+            match pass {
+                Pass::Weight => nonfinite_fixup::weight::launch(
+                    client, &product, &walk, &given, tile, splits, tensors,
+                ),
+                _ => {
+                    nonfinite_fixup::launch(
+                        client, &product, &walk, &given, dtype, tile, tensors, epilogue,
+                    );
                 }
             }
         }
-        Ok(())
     }
+    Ok(())
 }
