@@ -4,8 +4,9 @@ use core::fmt;
 
 use windowpane_geometry::{Convolution, LIMIT, Layout, Precision, Tile, TileOverrides};
 
-use super::{cost, weight};
+use super::weight;
 use crate::conv::common::arguments::Arguments;
+use crate::conv::common::cost;
 use crate::conv::common::gather::columns;
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
@@ -13,7 +14,7 @@ use crate::conv::common::rules::{
     MOST_ROWS, check_neighbours, check_registers, has_few_phases, independent_units, register_tile,
     registers, widest_register,
 };
-use crate::conv::problem::{Pass, Request, Task};
+use crate::conv::problem::{Pass, Request, Task, multiplications};
 use crate::error::{NotApplicable, PlanError, require};
 
 /// The register tile of a thread: rows by vectors of columns.
@@ -32,6 +33,9 @@ impl fmt::Display for Config {
         write!(f, "rows={},vectors={},lanes={}", self.rows, self.vectors, self.lanes)
     }
 }
+
+/// The share of the vector units' speed that the products reach.
+const REACHED: f64 = 0.5;
 
 impl Kernel for Config {
     fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
@@ -106,8 +110,18 @@ impl Kernel for Config {
         }
     }
 
+    /// Estimates the time from the products of all vectors, including padding, and from the bytes of the tensors.
     fn seconds(&self, task: Task<'_>, _: usize) -> f64 {
-        cost::seconds(*self, task)
+        let Task { conv, request, device } = task;
+        let columns = columns(conv, request.pass).max(1);
+        // A vector takes as long as the widest one, however many of its lanes have columns.
+        let padded = columns.div_ceil(self.lanes as usize) as f64 / columns as f64;
+        let lanes = f64::from(widest_register(request.dtype, device));
+        let products = multiplications(conv) as f64 * padded * lanes;
+        let multiplying = products / (REACHED * device.speeds.vector as f64);
+        let packing = if request.pass == Pass::Weight { 0 } else { 1 };
+        let moving = device.copy_seconds(cost::bytes(conv, request));
+        device.launch_seconds(1 + packing) + multiplying.max(moving)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {

@@ -23,7 +23,6 @@ use crate::conv::problem::{Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
 
 pub(crate) mod config;
-mod cost;
 mod kernel;
 pub mod weight;
 

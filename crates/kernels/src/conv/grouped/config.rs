@@ -2,16 +2,18 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, Layout, Precision, Tile, TileOverrides};
+use windowpane_geometry::{AXES, Convolution, Layout, Precision, Tile, TileOverrides};
 
-use super::{UNITS, cost, packing};
+use super::{UNITS, packing};
 use crate::conv::common::arguments::Arguments;
-use crate::conv::common::gather::{columns, inner};
+use crate::conv::common::cost;
+use crate::conv::common::gather::{Gather, columns, inner};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::{
     check_number, check_registers, has_few_phases, has_few_taps, independent_units, register_tile,
     registers, widest_load,
 };
+use crate::conv::common::run::Run;
 use crate::conv::problem::{Pass, Request, Task, fragment};
 use crate::error::{NotApplicable, PlanError, require};
 
@@ -35,6 +37,10 @@ impl fmt::Display for Config {
         write!(f, "rows={}", self.rows)
     }
 }
+
+/// The instructions of a loaded vector of pixels, and of a product.
+const PIXEL: f64 = 16.0;
+const PRODUCT: f64 = 1.5;
 
 impl Kernel for Config {
     fn applies(task: Task<'_>) -> Result<(), NotApplicable> {
@@ -94,8 +100,27 @@ impl Kernel for Config {
         packing(conv, request.pass).bytes(request.dtype)
     }
 
+    /// Estimates the time from the instructions that load pixels and multiply them, and from the bytes of the tensors.
     fn seconds(&self, task: Task<'_>, _: usize) -> f64 {
-        cost::seconds(*self, task)
+        let Task { conv, request, device } = task;
+        let pass = request.pass;
+        let lanes = LANES as usize;
+        let vectors = conv.groups() * columns(conv, pass) / lanes;
+        let (mut instructions, mut launches) = (0.0, 1);
+        for gather in Gather::all(conv, pass) {
+            let along = Run::new(self.rows, &gather.axes[AXES - 1]);
+            let width = gather.axes[AXES - 1].rows;
+            let units =
+                gather.rows(conv) / width.max(1) * width.div_ceil(self.rows as usize) * vectors;
+            let taps: usize = gather.axes[..AXES - 1].iter().map(|axis| axis.taps).product();
+            let lines = (units * taps * inner(conv, pass) / lanes) as f64;
+            let products = f64::from(along.rows * along.taps * LANES * LANES);
+            instructions += lines * (PIXEL * f64::from(along.pixels().1) + PRODUCT * products);
+            launches += 1;
+        }
+        let units = device.multiprocessor_count() as f64 * device.units_per_cycle();
+        let moving = cost::moving(cost::bytes(conv, request), device);
+        device.launch_seconds(launches) + moving.max(instructions / (units * device.clock()))
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {

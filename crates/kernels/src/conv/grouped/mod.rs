@@ -28,7 +28,6 @@ use crate::cube::unit::grid;
 use crate::error::PlanError;
 
 pub(crate) mod config;
-mod cost;
 mod kernel;
 
 pub use config::Config;
