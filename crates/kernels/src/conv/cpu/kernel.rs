@@ -54,7 +54,7 @@ pub(super) fn cpu<S: Float, A: Float, N: Size, O: Size>(
     let mut rows = Sequence::<Point>::new();
     #[unroll]
     for r in 0..form.rows {
-        let row = row_point(gather, min(first_row + r, gather.rows - 1), form.gather);
+        let row = row_point(gather, min(first_row + r, gather.rows - 1));
         rows.push(Point {
             depth: row.depth,
             height: row.height,
@@ -124,7 +124,7 @@ fn add_tap<S: Float, A: Float, N: Size>(
     let mut any = false.runtime();
     #[unroll]
     for r in 0..form.rows {
-        let read = read_at(gather, rows.index(r as usize), tap, form.gather);
+        let read = read_at(gather, rows.index(r as usize), tap);
         all = all && read.inside;
         any = any || read.inside;
         reads.push(read);

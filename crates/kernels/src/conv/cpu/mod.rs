@@ -17,7 +17,7 @@ use windowpane_geometry::Layout;
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::EpilogueForm;
-use crate::conv::common::gather::{Gather, GatherForm, columns};
+use crate::conv::common::gather::{Gather, columns};
 use crate::conv::common::pack::Packing;
 use crate::conv::problem::{Request, Task, operands, results};
 use crate::cube::convert::{accumulator, elem};
@@ -38,7 +38,6 @@ struct Form {
     /// The rows and the vectors of a unit.
     rows: u32,
     vectors: u32,
-    gather: GatherForm,
     /// Whether the terms of a tap are contiguous.
     dense: bool,
     /// Whether consecutive units take consecutive blocks of columns; otherwise they take blocks of rows.
@@ -61,7 +60,6 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     let form = Form {
         rows: config.rows,
         vectors: config.vectors,
-        gather: GatherForm::new(conv, pass),
         dense: conv.layout() == Layout::ChannelsLast,
         columns_first: packing.elements() / conv.groups() * accumulator(dtype).size() <= NEAR,
         whole,

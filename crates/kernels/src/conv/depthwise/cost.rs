@@ -169,7 +169,7 @@ fn seconds_of_blocks(config: Config, task: Task<'_>) -> f64 {
     let (mut instructions, mut waiting, mut launches) = (0.0, 0.0, 1);
     for gather in Gather::all(conv, pass) {
         let form =
-            Form::new(conv, pass, device.cores.is_some(), config, &gather, chunk_vectors, epilogue);
+            Form::new(conv, device.cores.is_some(), config, &gather, chunk_vectors, epilogue);
         let units = form.units(conv, &gather, lanes) as f64;
         let [depth, height, _] = gather.axes;
         let read = height.taps + (form.lines as usize - 1) * height.step;

@@ -4,9 +4,8 @@ use windowpane_geometry::{Convolution, Layout};
 
 use super::config::Config;
 use crate::conv::common::epilogue::EpilogueForm;
-use crate::conv::common::gather::{Gather, GatherForm};
+use crate::conv::common::gather::Gather;
 use crate::conv::common::run::Run;
-use crate::conv::problem::Pass;
 
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,7 +20,6 @@ pub(super) struct Form {
     pub(super) chunk_vectors: u32,
     /// How lanes run along the width, if they do.
     pub(super) across: Option<Across>,
-    pub(super) gather: GatherForm,
     pub(super) epilogue: EpilogueForm,
     /// Whether units are threads of a processor.
     pub(super) contiguous: bool,
@@ -38,7 +36,6 @@ pub(super) struct Across {
 impl Form {
     pub(super) fn new(
         conv: &Convolution,
-        pass: Pass,
         contiguous: bool,
         config: Config,
         gather: &Gather,
@@ -61,7 +58,6 @@ impl Form {
             up: height.tap_step < 0,
             chunk_vectors: chunk_vectors as u32,
             across,
-            gather: GatherForm::new(conv, pass),
             epilogue,
             contiguous,
         }

@@ -66,7 +66,7 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
         (vector * lanes, 1u32.runtime())
     };
     let first = (work.outer * block.height + work.line) * block.width + work.along;
-    let row = row_point(gather, first * rows, form.gather);
+    let row = row_point(gather, first * rows);
 
     let sums = zeros::<A, N>(comptime!(form.lines * form.along.rows));
     add_lines::<S, A, N>(a, packed, gather, &work, &row, channel, &sums, form);

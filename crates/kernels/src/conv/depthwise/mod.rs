@@ -114,7 +114,7 @@ fn launch_blocks(arguments: &Arguments<'_>, config: Config, gathers: &[Gather]) 
     let results = results(conv, pass);
     let epilogue_form = epilogue.form(dtype);
     for gather in gathers {
-        let form = Form::new(conv, pass, contiguous, config, gather, chunk_vectors, epilogue_form);
+        let form = Form::new(conv, contiguous, config, gather, chunk_vectors, epilogue_form);
         let [_, Sweep { rows: height, .. }, Sweep { rows: columns, .. }] = gather.axes;
         let (width, vectors) = (columns / of_rows, channels / of_channels);
         let lines = height.div_ceil(form.lines as usize);

@@ -29,7 +29,7 @@ use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_with, optional};
 use crate::conv::common::gather::{
-    Gather, GatherArgs, GatherForm, Sweep, WeightSteps, row_point, tap_point, weight_steps,
+    Gather, GatherArgs, Sweep, WeightSteps, row_point, tap_point, weight_steps,
 };
 use crate::conv::common::pack::Packing;
 use crate::conv::common::rules::widest_vector;
@@ -55,7 +55,6 @@ pub(super) struct Form {
     up: bool,
     /// The lanes of a vector of results. With channels first, these are neighbouring rows.
     pub(super) stored: u32,
-    gather: GatherForm,
     epilogue: EpilogueForm,
 }
 
@@ -68,7 +67,7 @@ impl Form {
         gather: &Gather,
         epilogue: EpilogueForm,
     ) -> Option<Self> {
-        let Task { conv, request: Request { pass, dtype, .. }, device } = task;
+        let Task { conv, request: Request { dtype, .. }, device } = task;
         let [depth, height, width] = gather.axes;
         let across = conv.layout() == Layout::ChannelsFirst;
         let shares_lines = device.cores.is_none()
@@ -94,7 +93,6 @@ impl Form {
             ahead: 1,
             up: height.tap_step < 0,
             stored: config.lanes,
-            gather: GatherForm::new(conv, pass),
             epilogue,
         };
         if across && width.out_step == 1 {
@@ -331,7 +329,7 @@ fn depthwise_rolling<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
     let line = piece * block.lines;
     let rows = comptime!(form.pixels.along.rows);
     let along = first_row(run * rows, block.width, rows);
-    let row = row_point(gather, (outer * block.height + line) * block.width + along, form.gather);
+    let row = row_point(gather, (outer * block.height + line) * block.width + along);
     let channel = vector * N::value() as u32;
     let reach = if comptime!(form.up) { comptime!(form.taps as i32 - 1) } else { 0 };
     let lines = min(block.lines, block.height - line);

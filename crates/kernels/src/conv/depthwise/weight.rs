@@ -26,9 +26,7 @@ use super::walk::{MOST_AHEAD, Origin, Pixels, divisor, first_row, load_pixels, r
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::cost;
-use crate::conv::common::gather::{
-    Gather, GatherArgs, GatherForm, Sweep, row_point, tap_point, weight_steps,
-};
+use crate::conv::common::gather::{Gather, GatherArgs, Sweep, row_point, tap_point, weight_steps};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::split_k;
 use crate::conv::problem::{Pass, Request, Task, results};
@@ -114,7 +112,6 @@ struct Form {
     units: u32,
     /// The number of sums of each unit that are in shared memory at once.
     at_once: u32,
-    gather: GatherForm,
     /// Whether sums are rounded to bf16 here.
     bf16: bool,
 }
@@ -137,7 +134,6 @@ impl Form {
             overlaps: !width.rows.is_multiple_of(along.rows as usize),
             units,
             at_once: 0,
-            gather: GatherForm::new(conv, Pass::Weight),
             bf16: stored == DType::BF16,
         };
         form.turns = if form.slots() == 1 { 2 } else { form.slots() };
@@ -308,8 +304,7 @@ fn depthwise_weight<S: Float, A: Float, R: Float, N: Size>(
         let line = piece * block.lines;
         let rows = comptime!(form.pixels.along.rows);
         let along = first_row(run * rows, block.width, rows);
-        let row =
-            row_point(gather, (plane * block.height + line) * block.width + along, form.gather);
+        let row = row_point(gather, (plane * block.height + line) * block.width + along);
         let depth = row.depth + td as i32 * gather.depth.tap_step;
         if depth >= 0 && depth < gather.depth.extent {
             let lanes = N::value() as u32;

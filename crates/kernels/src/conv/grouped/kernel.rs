@@ -33,7 +33,7 @@ pub(super) fn grouped<S: Float, A: Float, N: Size>(
     let vector = chunk * comptime!(form.chunk_vectors) + beside;
     let group = vector / comptime!(form.columns);
     let first = run * comptime!(form.along.rows);
-    let row = row_point(gather, (outer * block.height + line) * block.width + first, form.gather);
+    let row = row_point(gather, (outer * block.height + line) * block.width + first);
 
     let sums = zeros::<A, N>(form.along.rows);
     let (first_pixel, pixels) = comptime!(form.along.pixels());

@@ -19,7 +19,7 @@ use windowpane_geometry::Convolution;
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::EpilogueForm;
-use crate::conv::common::gather::{Gather, GatherForm, Sweep, columns, inner};
+use crate::conv::common::gather::{Gather, Sweep, columns, inner};
 use crate::conv::common::pack::Packing;
 use crate::conv::common::run::{Run, RunArgsLaunch};
 use crate::conv::problem::{Pass, Request, Task, operands, results};
@@ -52,7 +52,6 @@ struct Form {
     /// The number of vectors of filters of a group, and of the groups whose weights are contiguous.
     columns: u32,
     chunk_vectors: u32,
-    gather: GatherForm,
     epilogue: EpilogueForm,
 }
 
@@ -90,7 +89,6 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
             inner: inner as u32,
             columns: columns as u32,
             chunk_vectors: chunk_vectors as u32,
-            gather: GatherForm::new(conv, pass),
             epilogue: epilogue.form(dtype),
         };
         let runs = along.rows.div_ceil(config.rows as usize);

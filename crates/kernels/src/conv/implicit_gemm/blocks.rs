@@ -10,9 +10,9 @@ use windowpane_geometry::{Convolution, Layout, Tile};
 
 use crate::conv::common::epilogue::{EpilogueArgs, EpilogueForm, finish_at, finish_with};
 use crate::conv::common::gather::{
-    Gather, GatherArgs, GatherArgsLaunch, GatherForm, Phase, PhasesArgs, Point, columns, further,
-    has_result, inner, load_if, only_phase, phase, reads_inside, row_point, term_point,
-    weight_steps, with_offset,
+    Gather, GatherArgs, GatherArgsLaunch, Phase, PhasesArgs, Point, columns, further, has_result,
+    inner, load_if, only_phase, phase, reads_inside, row_point, term_point, weight_steps,
+    with_offset,
 };
 use crate::conv::implicit_gemm::rules::{longest_product, windows_are_pixels};
 use crate::conv::problem::{Pass, results};
@@ -63,7 +63,8 @@ pub(crate) struct Product {
     pub(crate) phased: bool,
     /// Whether all terms of every block exist and belong to one tap, which is then computed once per block.
     pub(crate) one_tap: bool,
-    pub(crate) gather: GatherForm,
+    /// Whether the filters have only one tap.
+    pointwise: bool,
     pub(crate) stores: Stores,
     pub(crate) epilogue: EpilogueForm,
 }
@@ -107,8 +108,8 @@ impl Product {
         let stores = if whole { Stores::Columns } else { Stores::Elements };
         let one_tap = !is_weight && inner.is_multiple_of(tile.block_k as usize);
         let (_, phases) = Gather::largest(conv, pass);
-        let (phased, gather) = (phases.is_some(), GatherForm::new(conv, pass));
-        Self { a, b, is_weight, phased, one_tap, gather, stores, epilogue }
+        let (phased, pointwise) = (phases.is_some(), conv.filter().taps() == 1);
+        Self { a, b, is_weight, phased, one_tap, pointwise, stores, epilogue }
     }
 
     /// The same with results that are stored as whole vectors of rows, if rows are neighbours in memory. Scales would have
@@ -135,7 +136,7 @@ impl Product {
 
     /// The time of the loads of a step.
     pub(crate) fn loading(&self, tile: &Tile, times: LoadTimes) -> f64 {
-        let finding = match (self.is_weight, self.one_tap || self.gather.is_pointwise()) {
+        let finding = match (self.is_weight, self.one_tap || self.pointwise) {
             (true, _) => times.of_windows,
             (false, false) => times.of_taps,
             (false, true) => 1.0,
@@ -266,7 +267,7 @@ pub(crate) fn work_of(
     let (phase, row_block, terms, terms_per_part) = if comptime!(product.phased) {
         let phased = block.phased.as_ref().unwrap();
         let (nth, row_block) = phased.blocks.div_mod(cube / CUBE_COUNT_Y);
-        let phase = phase(gather, &phased.phases, nth, product.gather);
+        let phase = phase(gather, &phased.phases, nth);
         let own = &phase.gather;
         let taps = own.depth.taps_count * own.height.taps_count * own.width.taps_count;
         let terms = taps * own.inner_count;
@@ -313,9 +314,9 @@ pub(crate) fn has_piece(
 #[cube]
 pub(crate) fn point_of_row(work: &CubeWork, row: u32, #[comptime] product: Product) -> Point {
     if comptime!(product.is_weight) {
-        term_point(&work.phase.gather, row, product.gather)
+        term_point(&work.phase.gather, row)
     } else {
-        row_point(&work.phase.gather, row, product.gather)
+        row_point(&work.phase.gather, row)
     }
 }
 
@@ -330,7 +331,7 @@ pub(crate) fn loaded_row(
     // A load is either entirely before the end or entirely past it.
     let last = block.rows - comptime!(product.a.lines_per_load());
     let point = point_of_row(work, min(work.first_row + row, last), product);
-    let point = with_offset(&work.phase.gather, &point, product.gather);
+    let point = with_offset(&work.phase.gather, &point);
     Point {
         depth: point.depth,
         height: point.height,
@@ -358,18 +359,18 @@ pub(crate) fn loaded_term(
     #[comptime] product: Product,
 ) -> Term {
     if comptime!(product.one_tap) {
-        let tap = term_point(&work.phase.gather, first, product.gather);
-        let tap = with_offset(&work.phase.gather, &tap, product.gather);
+        let tap = term_point(&work.phase.gather, first);
+        let tap = with_offset(&work.phase.gather, &tap);
         Term { point: further(&work.phase.gather, &tap, term), there: true.runtime() }
     } else {
         let there = first + term < work.end_term;
         let term = select(there, first + term, first);
         let point = if comptime!(product.is_weight) {
-            row_point(&work.phase.gather, term, product.gather)
+            row_point(&work.phase.gather, term)
         } else {
-            term_point(&work.phase.gather, term, product.gather)
+            term_point(&work.phase.gather, term)
         };
-        Term { point: with_offset(&work.phase.gather, &point, product.gather), there }
+        Term { point: with_offset(&work.phase.gather, &point), there }
     }
 }
 
@@ -382,7 +383,7 @@ pub(crate) fn load_a<S: Float, N: Size>(
     term: &Term,
     #[comptime] product: Product,
 ) -> Vector<S, N> {
-    let inside = reads_inside(&work.phase.gather, row, &term.point, product.gather);
+    let inside = reads_inside(&work.phase.gather, row, &term.point);
     let there = if comptime!(product.one_tap) { inside } else { term.there && inside };
     load_if(a, there, (row.a + term.point.a) / comptime!(product.a.lanes))
 }

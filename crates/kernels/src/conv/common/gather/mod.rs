@@ -202,6 +202,7 @@ impl Gather {
             out.batch as u32,
             out.channel as u32,
             (out.channel * columns) as u32,
+            GatherForm::new(conv, self.pass),
         )
     }
 }
@@ -267,11 +268,6 @@ impl GatherForm {
             _ => axes.iter().any(|axis| axis.clipped()),
         };
         Self { rank: conv.grid().rank(), clipped, pointwise }
-    }
-
-    /// Whether the filters have only one tap.
-    pub(crate) fn is_pointwise(&self) -> bool {
-        self.pointwise
     }
 }
 

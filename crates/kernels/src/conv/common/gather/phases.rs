@@ -17,7 +17,7 @@ use cubecl::prelude::*;
 use cubecl::std::{FastDivmod, FastDivmodExpand};
 use windowpane_geometry::{AXES, Axis, Convolution, LIMIT};
 
-use super::{Gather, GatherArgs, GatherForm, Point, Sweep, SweepArgs, WeightSteps, gcd};
+use super::{Gather, GatherArgs, Point, Sweep, SweepArgs, WeightSteps, gcd};
 use crate::conv::common::rules::MOST_PHASES;
 use crate::conv::problem::Pass;
 
@@ -198,22 +198,20 @@ pub(crate) struct AxisOfPhase {
 
 /// Phase `nth`, where `gather` is the product of phase 0.
 #[cube]
-pub(crate) fn phase(
-    gather: &GatherArgs,
-    phases: &PhasesArgs,
-    nth: u32,
-    #[comptime] form: GatherForm,
-) -> Phase {
+pub(crate) fn phase(gather: &GatherArgs, phases: &PhasesArgs, nth: u32) -> Phase {
     let (rest, w) = phases.width.stride.div_mod(nth);
-    let (d, h) =
-        if comptime!(form.rank > 1) { phases.height.stride.div_mod(rest) } else { (rest, 0u32) };
+    let (d, h) = if comptime!(gather.form.rank > 1) {
+        phases.height.stride.div_mod(rest)
+    } else {
+        (rest, 0u32)
+    };
     let (width, width_sweep) = axis_of_phase(&gather.width, &phases.width, w);
-    let (height, height_sweep) = if comptime!(form.rank > 1) {
+    let (height, height_sweep) = if comptime!(gather.form.rank > 1) {
         axis_of_phase(&gather.height, &phases.height, h)
     } else {
         only(&gather.height)
     };
-    let (depth, depth_sweep) = if comptime!(form.rank > 2) {
+    let (depth, depth_sweep) = if comptime!(gather.form.rank > 2) {
         axis_of_phase(&gather.depth, &phases.depth, d)
     } else {
         only(&gather.depth)
@@ -234,6 +232,7 @@ pub(crate) fn phase(
         out_batch: gather.out_batch,
         out_column: gather.out_column,
         out_group: gather.out_group,
+        form: comptime!(gather.form),
     };
     Phase { gather, depth, height, width }
 }

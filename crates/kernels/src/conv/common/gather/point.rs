@@ -47,6 +47,8 @@ pub(crate) struct GatherArgs {
     pub(crate) out_batch: u32,
     pub(crate) out_column: u32,
     pub(crate) out_group: u32,
+    #[cube(comptime)]
+    pub(crate) form: GatherForm,
 }
 
 /// A row of the product, or one of its terms. A row holds the coordinates that its first tap reads; a term holds
@@ -76,12 +78,12 @@ pub(crate) struct Position {
 
 /// The sample and the position of row `m`.
 #[cube]
-pub(crate) fn row_position(gather: &GatherArgs, m: u32, #[comptime] form: GatherForm) -> Position {
+pub(crate) fn row_position(gather: &GatherArgs, m: u32) -> Position {
     let (m, width) = gather.width.rows.div_mod(m);
     let (m, height) =
-        if comptime!(form.rank > 1) { gather.height.rows.div_mod(m) } else { (m, 0u32) };
+        if comptime!(gather.form.rank > 1) { gather.height.rows.div_mod(m) } else { (m, 0u32) };
     let (sample, depth) =
-        if comptime!(form.rank > 2) { gather.depth.rows.div_mod(m) } else { (m, 0u32) };
+        if comptime!(gather.form.rank > 2) { gather.depth.rows.div_mod(m) } else { (m, 0u32) };
     Position { sample, depth, height, width }
 }
 
@@ -108,8 +110,8 @@ pub(crate) fn row_result(gather: &GatherArgs, row: &Position) -> u32 {
 
 /// Row `m` of the product.
 #[cube]
-pub(crate) fn row_point(gather: &GatherArgs, m: u32, #[comptime] form: GatherForm) -> Point {
-    let row = row_position(gather, m, form);
+pub(crate) fn row_point(gather: &GatherArgs, m: u32) -> Point {
+    let row = row_position(gather, m);
     Point {
         depth: read(&gather.depth, row.depth),
         height: read(&gather.height, row.height),
@@ -127,15 +129,18 @@ pub(crate) fn result(sweep: &SweepArgs, q: u32) -> u32 {
 
 /// Term `k` of the product, with channels innermost.
 #[cube]
-pub(crate) fn term_point(gather: &GatherArgs, k: u32, #[comptime] form: GatherForm) -> Point {
-    if comptime!(form.pointwise) {
+pub(crate) fn term_point(gather: &GatherArgs, k: u32) -> Point {
+    if comptime!(gather.form.pointwise) {
         let tap = tap_point(gather, 0u32, 0u32, 0u32);
         further(gather, &tap, k)
     } else {
         let (tap, inner) = gather.inner.div_mod(k);
         let (tap, tw) = gather.width.taps.div_mod(tap);
-        let (td, th) =
-            if comptime!(form.rank > 1) { gather.height.taps.div_mod(tap) } else { (tap, 0u32) };
+        let (td, th) = if comptime!(gather.form.rank > 1) {
+            gather.height.taps.div_mod(tap)
+        } else {
+            (tap, 0u32)
+        };
         let tap = tap_point(gather, td, th, tw);
         further(gather, &tap, inner)
     }
@@ -183,47 +188,38 @@ pub(crate) struct Read {
 
 /// The element that a row and a term read together. The order of the two does not matter.
 #[cube]
-pub(crate) fn read_at(
-    gather: &GatherArgs,
-    one: &Point,
-    other: &Point,
-    #[comptime] form: GatherForm,
-) -> Read {
+pub(crate) fn read_at(gather: &GatherArgs, one: &Point, other: &Point) -> Read {
     let d = one.depth + other.depth;
     let h = one.height + other.height;
     let w = one.width + other.width;
-    let inside = reads_inside(gather, one, other, form);
+    let inside = reads_inside(gather, one, other);
     let mut at = w * gather.width.a_step;
-    if comptime!(form.rank > 1) {
+    if comptime!(gather.form.rank > 1) {
         at += h * gather.height.a_step;
     }
-    if comptime!(form.rank > 2) {
+    if comptime!(gather.form.rank > 2) {
         at += d * gather.depth.a_step;
     }
-    let at = if comptime!(form.clipped) { select(inside, at, 0i32) } else { at };
+    let at = if comptime!(gather.form.clipped) { select(inside, at, 0i32) } else { at };
     Read { inside, at: one.a + other.a + at as u32 }
 }
 
 /// Whether an axis has coordinate `x`.
 #[cube]
-fn is_inside(sweep: &SweepArgs, x: i32, #[comptime] form: GatherForm) -> bool {
+fn is_inside(sweep: &SweepArgs, x: i32, #[comptime] clipped: bool) -> bool {
     // As an unsigned number, a negative coordinate is larger than every extent.
-    if comptime!(form.clipped) { (x as u32) < sweep.extent as u32 } else { true.runtime() }
+    if comptime!(clipped) { (x as u32) < sweep.extent as u32 } else { true.runtime() }
 }
 
 /// A row or a term with its coordinates added to its part of the offset. The offset that a row and a term read
 /// together is then the sum of the two parts, if it is inside.
 #[cube]
-pub(crate) fn with_offset(
-    gather: &GatherArgs,
-    point: &Point,
-    #[comptime] form: GatherForm,
-) -> Point {
+pub(crate) fn with_offset(gather: &GatherArgs, point: &Point) -> Point {
     let mut at = point.width * gather.width.a_step;
-    if comptime!(form.rank > 1) {
+    if comptime!(gather.form.rank > 1) {
         at += point.height * gather.height.a_step;
     }
-    if comptime!(form.rank > 2) {
+    if comptime!(gather.form.rank > 2) {
         at += point.depth * gather.depth.a_step;
     }
     Point {
@@ -237,18 +233,14 @@ pub(crate) fn with_offset(
 
 /// Whether the element that a row and a term read together is inside the tensor.
 #[cube]
-pub(crate) fn reads_inside(
-    gather: &GatherArgs,
-    one: &Point,
-    other: &Point,
-    #[comptime] form: GatherForm,
-) -> bool {
-    let mut inside = is_inside(&gather.width, one.width + other.width, form);
-    if comptime!(form.rank > 1) {
-        inside = inside && is_inside(&gather.height, one.height + other.height, form);
+pub(crate) fn reads_inside(gather: &GatherArgs, one: &Point, other: &Point) -> bool {
+    let clipped = comptime!(gather.form.clipped);
+    let mut inside = is_inside(&gather.width, one.width + other.width, clipped);
+    if comptime!(gather.form.rank > 1) {
+        inside = inside && is_inside(&gather.height, one.height + other.height, clipped);
     }
-    if comptime!(form.rank > 2) {
-        inside = inside && is_inside(&gather.depth, one.depth + other.depth, form);
+    if comptime!(gather.form.rank > 2) {
+        inside = inside && is_inside(&gather.depth, one.depth + other.depth, clipped);
     }
     inside
 }

@@ -527,7 +527,7 @@ fn row_base(row: u32, work: &Work, args: &Args, #[comptime] form: Form) -> (u32,
         (base + row * args.row_step, row < args.rows)
     } else {
         let phase = &work.phase;
-        let place = row_position(&phase.gather, row, form.gather);
+        let place = row_position(&phase.gather, row);
         let there = row < args.rows && place.width < args.line_rows;
         let there = if comptime!(form.planar.is_some()) {
             there && place.height < args.plane_rows

@@ -9,7 +9,6 @@ use super::super::product::{Product, Resident};
 use super::super::repack::image::{PLANE_LINE, PLANES};
 use super::super::tile::{self, CHUNK, CHUNK_BYTES, HALF_BAND, LINE, PAIR, ROWS, WARP, WARPGROUP};
 use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
-use crate::conv::common::gather::GatherForm;
 use crate::conv::problem::Pass;
 
 /// The bytes of shared memory in which a warp rearranges results of `size` bytes each: the panels that it handles at
@@ -115,7 +114,6 @@ pub(crate) struct Form {
     /// Whether non-finite sums are flagged.
     pub(super) checked: bool,
     pub(super) epilogue: EpilogueForm,
-    pub(super) gather: GatherForm,
 }
 
 impl Form {
@@ -164,7 +162,6 @@ impl Form {
             resident: product.resident(walk, &tile),
             checked: product.is_checked(),
             epilogue: epilogue.form(stored),
-            gather: GatherForm::new(&product.conv, product.pass),
         }
     }
 

@@ -39,7 +39,7 @@ pub(super) fn produce<E: Float>(
         let work = work(tile, args, form);
         // Resident rows are loaded whole, even if the first tile is only a share of one.
         let first_row = if comptime!(form.resident.rows > 0) { 0u32.runtime() } else { work.row };
-        let windows = row_position(&work.phase.gather, first_row, form.gather);
+        let windows = row_position(&work.phase.gather, first_row);
         for step in work.first..work.end {
             let term = term(step, &work, args, form);
             let barrier = pipeline.wait_empty(state);
@@ -138,7 +138,7 @@ fn load_windows<E: Float>(
     #[comptime] form: Form,
 ) {
     let first = step * comptime!(form.tile.block_k);
-    let windows = row_position(&args.gather, first, form.gather);
+    let windows = row_position(&args.gather, first);
     #[unroll]
     for part in 0..form.parts {
         let size = comptime!(form.rows_part() as usize);

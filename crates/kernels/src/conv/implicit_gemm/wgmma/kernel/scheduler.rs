@@ -44,7 +44,7 @@ pub(super) fn work(nth: u32, args: &Args, #[comptime] form: Form) -> Work {
     let (group, phase, first, end) = if comptime!(form.phased) {
         let phased = args.phased.as_ref().unwrap();
         let (nth, group) = phased.groups.div_mod(group);
-        let phase = phase(&args.gather, &phased.phases, nth, form.gather);
+        let phase = phase(&args.gather, &phased.phases, nth);
         let lines = phase.gather.depth.taps_count * phase.gather.height.taps_count * phased.slices;
         let taps = phase.gather.width.taps_count;
         // Taps that share pixels stay together.

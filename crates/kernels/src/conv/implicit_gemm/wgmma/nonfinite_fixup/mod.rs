@@ -13,7 +13,7 @@ use super::tile::WARP;
 use super::tile::{BAND, bands};
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_at};
-use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, read_at, row_point, term_point};
+use crate::conv::common::gather::{Gather, GatherArgs, read_at, row_point, term_point};
 use crate::conv::problem::{Pass, results};
 use crate::cube::convert::elem;
 
@@ -27,7 +27,6 @@ const UNITS: u32 = 256;
 struct Form {
     block_n: u32,
     epilogue: EpilogueForm,
-    gather: GatherForm,
 }
 
 #[derive(CubeType, CubeLaunch)]
@@ -62,11 +61,7 @@ pub(super) fn launch(
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
     let all = product.flags(walk, tile, 1);
     let results = results(conv, product.pass);
-    let form = Form {
-        block_n: tile.block_n,
-        epilogue: epilogue.form(dtype),
-        gather: GatherForm::new(conv, product.pass),
-    };
+    let form = Form { block_n: tile.block_n, epilogue: epilogue.form(dtype) };
     let units = CubeDim::new_1d(UNITS);
     let image_elements = match product.pass {
         Pass::Data => conv.output().elements(),
@@ -152,12 +147,12 @@ fn band<S: Float>(
         let row = (rest * args.plane_rows + h) * args.line_rows + w;
         let there = w < args.line_rows && h < args.plane_rows && row < gather.rows;
         if there && column < args.columns {
-            let row = row_point(gather, row, form.gather);
+            let row = row_point(gather, row);
             let weights = group * gather.b_group + column * args.column_step;
             let mut sum = 0.0f32;
             for k in 0..args.terms {
-                let term = term_point(gather, k, form.gather);
-                let read = read_at(gather, &row, &term, form.gather);
+                let term = term_point(gather, k);
+                let read = read_at(gather, &row, &term);
                 if read.inside {
                     let factor = image[(read.at + group * gather.a_group) as usize];
                     let weight = filters[(term.other + weights) as usize];

@@ -11,14 +11,13 @@ use super::super::im2col::Im2colWalk;
 use super::super::product::Product;
 use super::super::tile::{BAND, bands};
 use crate::conv::common::buffer::buffer;
-use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, read_at, row_point, tap_point};
+use crate::conv::common::gather::{Gather, GatherArgs, read_at, row_point, tap_point};
 use crate::conv::problem::{Pass, results, windows};
 
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     line: u32,
-    gather: GatherForm,
 }
 
 #[derive(CubeType, CubeLaunch)]
@@ -88,7 +87,7 @@ pub(crate) fn launch(
                 steps.column as u32,
                 steps.inner as u32,
             ),
-            Form { line: product.slice() as u32, gather: GatherForm::new(conv, pass) },
+            Form { line: product.slice() as u32 },
         )
     }
 }
@@ -125,8 +124,8 @@ fn weight(
         }
         let first = part * args.windows_per_part;
         for k in first..max(first, min(first + args.windows_per_part, args.windows)) {
-            let window = row_point(gather, k, form.gather);
-            let read = read_at(gather, &window, &tap, form.gather);
+            let window = row_point(gather, k);
+            let read = read_at(gather, &window, &tap);
             if read.inside {
                 let pixel = image[(read.at + group * gather.a_group + channel) as usize];
                 let at = window.other + group * gather.out_group;
