@@ -35,28 +35,6 @@ enum Kind {
     Leaky,
 }
 
-impl EpilogueForm {
-    pub(crate) fn new(activation: Activation, dtype: DType) -> Self {
-        let activation = match activation {
-            Activation::None => Kind::None,
-            Activation::Relu => Kind::Relu,
-            Activation::Relu6 => Kind::Relu6,
-            Activation::Gelu => Kind::Gelu,
-            Activation::Silu => Kind::Silu,
-            Activation::Leaky(_) => Kind::Leaky,
-            // The enum is non-exhaustive; a new activation needs a kernel here.
-            other => unreachable!("{other} has no kernel"),
-        };
-        let (wide, bf16) = (dtype == DType::F64, dtype == DType::BF16);
-        Self { activation, wide, bf16, scaled: false, to_int8: false }
-    }
-
-    /// Whether sums have scales.
-    pub(crate) fn has_scales(&self) -> bool {
-        self.scaled
-    }
-}
-
 /// The epilogue of each sum of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Epilogue<'a> {
@@ -80,11 +58,20 @@ impl Epilogue<'_> {
         rounds: false,
     };
 
-    pub(crate) fn form(&self, dtype: DType) -> EpilogueForm {
-        let form = EpilogueForm::new(self.activation, dtype);
+    pub(crate) fn form(&self, stored: DType) -> EpilogueForm {
+        let activation = match self.activation {
+            Activation::None => Kind::None,
+            Activation::Relu => Kind::Relu,
+            Activation::Relu6 => Kind::Relu6,
+            Activation::Gelu => Kind::Gelu,
+            Activation::Silu => Kind::Silu,
+            Activation::Leaky(_) => Kind::Leaky,
+            // The enum is non-exhaustive; a new activation needs a kernel here.
+            other => unreachable!("{other} has no kernel"),
+        };
+        let (wide, bf16) = (stored == DType::F64, stored == DType::BF16 && !self.rounds);
         let scaled = self.scale.is_some();
-        let to_int8 = scaled && !dtype.is_float();
-        EpilogueForm { bf16: form.bf16 && !self.rounds, scaled, to_int8, ..form }
+        EpilogueForm { activation, wide, bf16, scaled, to_int8: scaled && !stored.is_float() }
     }
 
     /// Whether what is done to a sum depends on its filter.
@@ -92,12 +79,13 @@ impl Epilogue<'_> {
         self.bias.is_some() || self.scale.is_some()
     }
 
-    /// The kernel arguments, for `filters` filters and `results` results in vectors of `lanes`.
+    /// The kernel arguments, for `filters` filters and `results` results in vectors of `lanes`, of type `stored`.
     pub(crate) fn args<S: Float, N: Size>(
         &self,
         filters: usize,
         results: usize,
         lanes: usize,
+        stored: DType,
     ) -> EpilogueArgsLaunch<S, N> {
         let slope = match self.activation {
             Activation::Leaky(slope) => slope,
@@ -112,6 +100,7 @@ impl Epilogue<'_> {
             optional(self.residual, results / lanes),
             slope,
             0,
+            self.form(stored),
         )
     }
 }
@@ -138,6 +127,8 @@ pub(crate) struct EpilogueArgs<S: Float, N: Size> {
     pub(crate) slope: f32,
     /// A zero that compilers do not know.
     zero: u32,
+    #[cube(comptime)]
+    pub(crate) form: EpilogueForm,
 }
 
 /// Activates and rounds a sum that already includes its bias and residual.
@@ -157,15 +148,14 @@ pub(crate) fn finish_at<S: Float, A: Float, N: Size>(
     sum: Vector<A, N>,
     channel: u32,
     at: u32,
-    #[comptime] form: EpilogueForm,
 ) -> Vector<S, N> {
-    if comptime!(form.scaled) {
+    if comptime!(epilogue.form.scaled) {
         let value = scaled::<S, A, N>(epilogue, sum, channel);
-        let value = activate::<f32, N>(value, epilogue.slope, form);
-        if comptime!(form.to_int8) {
+        let value = activate::<f32, N>(value, epilogue.slope, epilogue.form);
+        if comptime!(epilogue.form.to_int8) {
             Vector::cast_from(nearest_integers::<N>(value, -128, 127))
         } else {
-            round::<f32, S, N>(value, form.bf16)
+            round::<f32, S, N>(value, comptime!(epilogue.form.bf16))
         }
     } else {
         let mut sum = sum;
@@ -174,7 +164,7 @@ pub(crate) fn finish_at<S: Float, A: Float, N: Size>(
             ComptimeOption::Some(bias) => sum += Vector::cast_from(bias[channel as usize]),
             ComptimeOption::None => {}
         }
-        finish_with::<S, A, N>(epilogue, sum, at, form)
+        finish_with::<S, A, N>(epilogue, sum, at)
     }
 }
 
@@ -209,7 +199,6 @@ pub(crate) fn finish_with<S: Float, A: Float, N: Size>(
     epilogue: &EpilogueArgs<S, N>,
     sum: Vector<A, N>,
     at: u32,
-    #[comptime] form: EpilogueForm,
 ) -> Vector<S, N> {
     let mut sum = sum;
     #[comptime]
@@ -217,7 +206,7 @@ pub(crate) fn finish_with<S: Float, A: Float, N: Size>(
         ComptimeOption::Some(residual) => sum += Vector::cast_from(residual[at as usize]),
         ComptimeOption::None => {}
     }
-    finish::<S, A, N>(sum, epilogue.slope, form)
+    finish::<S, A, N>(sum, epilogue.slope, epilogue.form)
 }
 
 /// Uses selections instead of maxima so that a NaN stays NaN. The NaN test is explicit because a shader compiler

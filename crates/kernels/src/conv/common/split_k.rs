@@ -18,7 +18,7 @@ use windowpane_geometry::{Convolution, LIMIT, Layout};
 
 use super::arguments::Arguments;
 use super::buffer::buffer;
-use super::epilogue::{EpilogueArgs, EpilogueForm, finish_at};
+use super::epilogue::{EpilogueArgs, finish_at};
 use super::rules::widest_load;
 use crate::conv::problem::{Pass, Request, Task, results, windows};
 use crate::cube::convert::{accumulator, elem};
@@ -95,7 +95,7 @@ pub(crate) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
             units,
             width,
             buffer(parts, vectors * splits),
-            epilogue.args(filters, elements, width),
+            epilogue.args(filters, elements, width, stored),
             buffer(out, vectors),
             vectors as u32,
             splits as u32,
@@ -103,7 +103,6 @@ pub(crate) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
             filters.div_ceil(width) as u32,
             units_per_sum,
             arguments.contiguous,
-            epilogue.form(stored),
             elem(accumulator(dtype)),
             elem(stored),
         )
@@ -148,7 +147,6 @@ fn sum_parts<A: Float, S: Float, O: Size>(
     filters: FastDivmod<u32>,
     #[comptime] units_per_sum: u32,
     #[comptime] contiguous: bool,
-    #[comptime] form: EpilogueForm,
     #[define(A)] _accumulator: ElemType,
     #[define(S)] _stored: ElemType,
 ) {
@@ -160,7 +158,7 @@ fn sum_parts<A: Float, S: Float, O: Size>(
         let sum = sum_of::<A, O>(parts, i, 0u32.runtime(), 1u32, elements, splits);
         // The filter of this result, which selects its bias.
         let filter = filters.modulo(plane.div(i));
-        out[i as usize] = finish_at::<S, A, O>(epilogue, sum, filter, i, form);
+        out[i as usize] = finish_at::<S, A, O>(epilogue, sum, filter, i);
     } else {
         // Neighbouring units have neighbouring sums.
         let across = comptime!(UNITS / units_per_sum);
@@ -177,7 +175,7 @@ fn sum_parts<A: Float, S: Float, O: Size>(
                 sum += sums[(UNIT_POS + unit * across) as usize];
             }
             let filter = filters.modulo(plane.div(i));
-            out[i as usize] = finish_at::<S, A, O>(epilogue, sum, filter, i, form);
+            out[i as usize] = finish_at::<S, A, O>(epilogue, sum, filter, i);
         }
     }
 }

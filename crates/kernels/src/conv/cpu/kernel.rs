@@ -192,7 +192,7 @@ fn store<S: Float, A: Float, N: Size, O: Size>(
             let at = (row.other + column) / lanes;
             let channel = (group * gather.columns + column) / lanes;
             let sum = Vector::<A, O>::cast_from(sum);
-            out[at as usize] = finish_at::<S, A, O>(epilogue, sum, channel, at, form.epilogue);
+            out[at as usize] = finish_at::<S, A, O>(epilogue, sum, channel, at);
         }
     } else {
         #[unroll]
@@ -202,7 +202,7 @@ fn store<S: Float, A: Float, N: Size, O: Size>(
                 let at = row.other + column * gather.out_column;
                 let channel = group * gather.columns + column;
                 let sum = Vector::<A, O>::new(sum.extract(lane));
-                out[at as usize] = finish_at::<S, A, O>(epilogue, sum, channel, at, form.epilogue);
+                out[at as usize] = finish_at::<S, A, O>(epilogue, sum, channel, at);
             }
         }
     }

@@ -16,7 +16,6 @@ use windowpane_geometry::Layout;
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
-use crate::conv::common::epilogue::EpilogueForm;
 use crate::conv::common::gather::{Gather, columns};
 use crate::conv::common::pack::Packing;
 use crate::conv::problem::{Request, Task, operands, results};
@@ -44,7 +43,6 @@ struct Form {
     columns_first: bool,
     /// Whether results are stored as whole vectors.
     whole: bool,
-    epilogue: EpilogueForm,
 }
 
 /// Launches the forward pass or the data gradient.
@@ -63,7 +61,6 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
         dense: conv.layout() == Layout::ChannelsLast,
         columns_first: packing.elements() / conv.groups() * accumulator(dtype).size() <= NEAR,
         whole,
-        epilogue: epilogue.form(dtype),
     };
     let [inputs, _] = operands(conv, pass);
     let (results, out_lanes) = (results(conv, pass), if whole { lanes } else { 1 });
@@ -83,7 +80,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                 out_lanes,
                 buffer(a, inputs),
                 buffer(&packed, packing.elements() / lanes),
-                epilogue.args(conv.filter().count(), results, out_lanes),
+                epilogue.args(conv.filter().count(), results, out_lanes, dtype),
                 buffer(out, results / out_lanes),
                 gather.args(conv, &packing.steps()),
                 BlockArgsLaunch::new(blocks as u32, row_blocks as u32, column_blocks as u32),

@@ -9,7 +9,6 @@ use super::config::Config;
 use super::form::Form;
 use super::rolling;
 use crate::conv::common::cost;
-use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::gather::Gather;
 use crate::conv::problem::Task;
 use crate::cube::SECTOR;
@@ -78,12 +77,11 @@ pub(super) fn fastest(task: Task<'_>, configs: impl Iterator<Item = Config>) -> 
 /// The estimated seconds of units that walk down lines, if they can.
 fn seconds_of_walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Option<f64> {
     let Task { conv, request, device } = task;
-    let epilogue = Epilogue::NONE.form(request.dtype);
     let across = conv.layout() == Layout::ChannelsFirst;
     let costs = if across { CHANNELS_FIRST } else { CHANNELS_LAST };
     let mut cycles = 0.0;
     for gather in gathers.iter().filter(|gather| gather.terms(conv) > 0) {
-        let form = rolling::Form::new(task, config, gather, epilogue)?;
+        let form = rolling::Form::new(task, config, gather)?;
         let cubes = rolling::Pieces::new(conv, config, gather.axes).units as f64
             / (f64::from(rolling::UNITS) * device.multiprocessor_count() as f64);
         let steps = form.steps(config.lines.min(gather.axes[AXES - 2].rows as u32));
@@ -165,11 +163,9 @@ fn seconds_of_blocks(config: Config, task: Task<'_>) -> f64 {
     let pass = request.pass;
     let lanes = config.lanes as usize;
     let chunk_vectors = chunk_vectors(conv, lanes);
-    let epilogue = Epilogue::NONE.form(request.dtype);
     let (mut instructions, mut waiting, mut launches) = (0.0, 0.0, 1);
     for gather in Gather::all(conv, pass) {
-        let form =
-            Form::new(conv, device.cores.is_some(), config, &gather, chunk_vectors, epilogue);
+        let form = Form::new(conv, device.cores.is_some(), config, &gather, chunk_vectors);
         let units = form.units(conv, &gather, lanes) as f64;
         let [depth, height, _] = gather.axes;
         let read = height.taps + (form.lines as usize - 1) * height.step;

@@ -3,7 +3,6 @@
 use windowpane_geometry::{Convolution, Layout};
 
 use super::config::Config;
-use crate::conv::common::epilogue::EpilogueForm;
 use crate::conv::common::gather::Gather;
 use crate::conv::common::run::Run;
 
@@ -20,7 +19,6 @@ pub(super) struct Form {
     pub(super) chunk_vectors: u32,
     /// How lanes run along the width, if they do.
     pub(super) across: Option<Across>,
-    pub(super) epilogue: EpilogueForm,
     /// Whether units are threads of a processor.
     pub(super) contiguous: bool,
 }
@@ -40,7 +38,6 @@ impl Form {
         config: Config,
         gather: &Gather,
         chunk_vectors: usize,
-        epilogue: EpilogueForm,
     ) -> Self {
         let [_, height, width] = gather.axes;
         // Lines share pixels if the next line of results reads the next line of pixels.
@@ -58,7 +55,6 @@ impl Form {
             up: height.tap_step < 0,
             chunk_vectors: chunk_vectors as u32,
             across,
-            epilogue,
             contiguous,
         }
     }

@@ -159,7 +159,7 @@ fn store<S: Float, A: Float, N: Size, C: Size>(
                         vector,
                         comptime!(form.across.is_some()),
                     );
-                    out[at as usize] = finish_with::<S, A, N>(epilogue, sum, at, form.epilogue);
+                    out[at as usize] = finish_with::<S, A, N>(epilogue, sum, at);
                 }
             }
         }

@@ -78,15 +78,14 @@ fn packing(conv: &Convolution, pass: Pass, lanes: usize) -> Packing {
 
 /// Launches the forward pass or the data gradient.
 fn launch(arguments: &Arguments<'_>, config: Config) {
-    let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
+    let Task { conv, request: Request { pass, .. }, .. } = arguments.task;
     let mut blocks: Vec<_> = Gather::all(conv, pass).collect();
     if rolling::walks(arguments.task, config) {
         let [_, w] = arguments.operands;
         let filters = rolling::Filters::new(arguments, w);
-        let epilogue = arguments.epilogue.form(dtype);
         // A product without terms has nothing to walk down.
         blocks.retain(|gather| {
-            let form = rolling::Form::new(arguments.task, config, gather, epilogue);
+            let form = rolling::Form::new(arguments.task, config, gather);
             form.map(|form| rolling::launch(arguments, config, gather, form, &filters)).is_none()
         });
     }
@@ -112,9 +111,8 @@ fn launch_blocks(arguments: &Arguments<'_>, config: Config, gathers: &[Gather]) 
     let chunk_vectors = chunk_vectors(conv, lanes);
     let [inputs, _] = operands(conv, pass);
     let results = results(conv, pass);
-    let epilogue_form = epilogue.form(dtype);
     for gather in gathers {
-        let form = Form::new(conv, contiguous, config, gather, chunk_vectors, epilogue_form);
+        let form = Form::new(conv, contiguous, config, gather, chunk_vectors);
         let [_, Sweep { rows: height, .. }, Sweep { rows: columns, .. }] = gather.axes;
         let (width, vectors) = (columns / of_rows, channels / of_channels);
         let lines = height.div_ceil(form.lines as usize);
@@ -133,7 +131,7 @@ fn launch_blocks(arguments: &Arguments<'_>, config: Config, gathers: &[Gather]) 
                 buffer(a, inputs / lanes),
                 buffer(&packed, packing.elements() / lanes),
                 optional(epilogue.bias, channels / of_channels),
-                Epilogue { bias: None, ..epilogue }.args(channels, results, lanes),
+                Epilogue { bias: None, ..epilogue }.args(channels, results, lanes, dtype),
                 buffer(out, results / lanes),
                 gather.args(conv, &packing.steps()),
                 RunArgsLaunch::new(

@@ -27,7 +27,7 @@ use super::kernel::with_bias;
 use super::walk::{MOST_AHEAD, Origin, Pixels, divisor, first_row, load_pixels, run, widened};
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
-use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_with, optional};
+use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, finish_with, optional};
 use crate::conv::common::gather::{
     Gather, GatherArgs, Sweep, WeightSteps, row_point, tap_point, weight_steps,
 };
@@ -55,18 +55,12 @@ pub(super) struct Form {
     up: bool,
     /// The lanes of a vector of results. With channels first, these are neighbouring rows.
     pub(super) stored: u32,
-    epilogue: EpilogueForm,
 }
 
 impl Form {
     /// The form of one product of a pass; none where sums and weights take too many registers. With channels last, lines of
     /// results must have lines of pixels in common.
-    pub(super) fn new(
-        task: Task<'_>,
-        config: Config,
-        gather: &Gather,
-        epilogue: EpilogueForm,
-    ) -> Option<Self> {
+    pub(super) fn new(task: Task<'_>, config: Config, gather: &Gather) -> Option<Self> {
         let Task { conv, request: Request { dtype, .. }, device } = task;
         let [depth, height, width] = gather.axes;
         let across = conv.layout() == Layout::ChannelsFirst;
@@ -93,7 +87,6 @@ impl Form {
             ahead: 1,
             up: height.tap_step < 0,
             stored: config.lanes,
-            epilogue,
         };
         if across && width.out_step == 1 {
             let together = along.rows | width.rows as u32;
@@ -149,10 +142,9 @@ impl Form {
 /// Whether a pass walks down lines: each of its products does that has any terms.
 pub(super) fn walks(task: Task<'_>, config: Config) -> bool {
     let Task { conv, request, .. } = task;
-    let form = Epilogue::NONE.form(request.dtype);
     Gather::all(conv, request.pass)
         .filter(|gather| gather.terms(conv) > 0)
-        .all(|gather| Form::new(task, config, &gather, form).is_some())
+        .all(|gather| Form::new(task, config, &gather).is_some())
 }
 
 /// The filters as they are read.
@@ -261,7 +253,7 @@ pub(super) fn launch(
             buffer(a, inputs / read),
             buffer(&filters.handle, filters.elements / lanes),
             optional(epilogue.bias, channels / lanes),
-            Epilogue { bias: None, ..epilogue }.args(channels, results, stored),
+            Epilogue { bias: None, ..epilogue }.args(channels, results, stored, dtype),
             buffer(out, results / stored),
             gather.args(conv, &filters.steps),
             RollingArgsLaunch::new(
@@ -496,6 +488,6 @@ fn store<S: Float, A: Float, N: Size, O: Size>(
         let vector =
             with_bias::<S, A, O, N>(bias, vector, column.vector, comptime!(form.pixels.across));
         let at = first + v * (rows * gather.width.out_step / lanes);
-        out[at as usize] = finish_with::<S, A, O>(epilogue, vector, at, form.epilogue);
+        out[at as usize] = finish_with::<S, A, O>(epilogue, vector, at);
     }
 }

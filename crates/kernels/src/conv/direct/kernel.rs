@@ -92,7 +92,7 @@ pub(super) fn forward<S: Float, A: Float, R: Float>(
             }
         }
     }
-    y[i as usize] = finish_at::<R, A, Const<1>>(epilogue, sum, filter, i, form.epilogue);
+    y[i as usize] = finish_at::<R, A, Const<1>>(epilogue, sum, filter, i);
 }
 
 /// The offset of a tap's weight from that of the first tap.

@@ -154,7 +154,7 @@ impl Kernel for Config {
                     units,
                     buffer(a, a_len),
                     buffer(b, b_len),
-                    epilogue.args(conv.filter().count(), elements, 1),
+                    epilogue.args(conv.filter().count(), elements, 1, stored),
                     buffer(out, elements),
                     problem,
                     form,

@@ -74,7 +74,7 @@ pub(super) fn grouped<S: Float, A: Float, N: Size>(
         if first + r < block.width {
             let at = (base + r * gather.width.out_step) / lanes;
             let sum = sums.index(comptime!(r as usize)).read();
-            out[at as usize] = finish_at::<S, A, N>(epilogue, sum, vector, at, form.epilogue);
+            out[at as usize] = finish_at::<S, A, N>(epilogue, sum, vector, at);
         }
     }
 }

@@ -18,7 +18,6 @@ use windowpane_geometry::Convolution;
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
-use crate::conv::common::epilogue::EpilogueForm;
 use crate::conv::common::gather::{Gather, Sweep, columns, inner};
 use crate::conv::common::pack::Packing;
 use crate::conv::common::run::{Run, RunArgsLaunch};
@@ -52,7 +51,6 @@ struct Form {
     /// The number of vectors of filters of a group, and of the groups whose weights are contiguous.
     columns: u32,
     chunk_vectors: u32,
-    epilogue: EpilogueForm,
 }
 
 impl Form {
@@ -89,7 +87,6 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
             inner: inner as u32,
             columns: columns as u32,
             chunk_vectors: chunk_vectors as u32,
-            epilogue: epilogue.form(dtype),
         };
         let runs = along.rows.div_ceil(config.rows as usize);
         let units = gather.rows(conv) / along.rows * runs * vectors;
@@ -104,7 +101,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
                 LANES,
                 buffer(a, inputs / LANES),
                 buffer(&packed, packing.elements() / LANES),
-                epilogue.args(conv.filter().count(), results, LANES),
+                epilogue.args(conv.filter().count(), results, LANES, dtype),
                 buffer(out, results / LANES),
                 gather.args(conv, &packing.steps()),
                 RunArgsLaunch::new(

@@ -62,7 +62,7 @@ impl Config {
         // The results are largest where they are staged as unfinished sums.
         let form = |gather| Form {
             late: true,
-            ..Form::new(conv, pass, &gather, &self.as_tile(), &Epilogue::NONE, dtype)
+            ..Form::new(conv, pass, &gather, &self.as_tile(), &Epilogue::NONE)
         };
         let strips = Gather::all(conv, pass).map(|gather| form(gather).shared()).max();
         strips.unwrap_or(0) as usize * CHUNK as usize * dtype.size()

@@ -16,13 +16,13 @@ const STAGED: f64 = 1.7;
 
 pub(super) fn seconds(config: Config, task: Task<'_>) -> f64 {
     let Task { conv, request, device } = task;
-    let (pass, dtype) = (request.pass, request.dtype);
+    let pass = request.pass;
     let bytes = cost::bytes(conv, request);
     let multiprocessors = device.multiprocessor_count();
     let tile = config.as_tile();
     let (mut cycles, mut staging) = (cost::START, 0.0);
     for gather in Gather::all(conv, pass) {
-        let form = Form::new(conv, pass, &gather, &tile, &Epilogue::NONE, dtype);
+        let form = Form::new(conv, pass, &gather, &tile, &Epilogue::NONE);
         let cubes: usize = form.cubes(conv, &gather).iter().product();
         let fragments = form.height.rows * form.height.taps * form.steps() * form.members;
         let planes = f64::from(form.units() / PLANE);

@@ -1,8 +1,8 @@
 //! The compile-time options of the kernel: the layout of a cube's pixels, weights, sums and results.
 
-use windowpane_geometry::{Convolution, DType, Tile};
+use windowpane_geometry::{Convolution, Tile};
 
-use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
+use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::gather::{Gather, inner, weight_steps};
 use crate::conv::common::run::Run;
 use crate::conv::problem::Pass;
@@ -41,7 +41,6 @@ pub(super) struct Form {
     pub(super) weight_step: u32,
     /// Whether results are staged as unfinished sums, so that the epilogue is applied when they are stored to memory.
     pub(super) late: bool,
-    pub(super) epilogue: EpilogueForm,
 }
 
 impl Form {
@@ -51,7 +50,6 @@ impl Form {
         gather: &Gather,
         tile: &Tile,
         epilogue: &Epilogue<'_>,
-        dtype: DType,
     ) -> Self {
         let [_, height, width] = gather.axes;
         let group = inner(conv, pass) as u32;
@@ -65,7 +63,6 @@ impl Form {
             tile: Run::new(CHUNK / group, &width),
             weight_step: (height.tap_jump * weight_steps(conv, pass).kernel[1]) as u32,
             late: epilogue.bias.is_some() || epilogue.residual.is_some(),
-            epilogue: epilogue.form(dtype),
         }
     }
 
@@ -257,7 +254,7 @@ pub(super) fn walk_windows(group: u32, lines: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use windowpane_geometry::{Extents, Filter, FilterLayout, Layout, Shape, Window};
+    use windowpane_geometry::{DType, Extents, Filter, FilterLayout, Layout, Shape, Window};
 
     use super::super::config::supports;
     use super::*;
@@ -284,8 +281,7 @@ mod tests {
         };
         let passes = [Pass::Forward, Pass::Data];
         let passes = passes.into_iter().filter(|pass| supports(&conv, *pass, DType::F16).is_ok());
-        let form =
-            |pass, gather| Form::new(&conv, pass, &gather, &tile, &Epilogue::NONE, DType::F16);
+        let form = |pass, gather| Form::new(&conv, pass, &gather, &tile, &Epilogue::NONE);
         passes
             .flat_map(|pass| Gather::all(&conv, pass).map(move |gather| form(pass, gather)))
             .flat_map(|form| [form, Form { late: true, ..form }])

@@ -217,7 +217,7 @@ fn store_line<S: Float, A: Float, R: Float, N: Size>(
         let laid = if comptime!(form.late) {
             Vector::<R, Const<2>>::cast_from(sum)
         } else {
-            Vector::cast_from(finish::<S, A, Const<2>>(sum, epilogue.slope, form.epilogue))
+            Vector::cast_from(finish::<S, A, Const<2>>(sum, epilogue.slope, epilogue.form))
         };
         pairs[(first + comptime!(strip * (CHUNK / lanes))) as usize] = Vector::reinterpret(laid);
     }

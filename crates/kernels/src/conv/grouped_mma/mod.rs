@@ -60,7 +60,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
     let results = results(conv, pass);
     let steps = weight_steps(conv, pass);
     for gather in Gather::all(conv, pass) {
-        let form = Form::new(conv, pass, &gather, &tile, &epilogue, dtype);
+        let form = Form::new(conv, pass, &gather, &tile, &epilogue);
         let [_, height, width] = gather.axes;
         let chunk_blocks = chunks / form.chunks as usize;
         let [x, y, z] = form.cubes(conv, &gather).map(|cubes| cubes as u32);
@@ -76,7 +76,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
                 lanes,
                 buffer(a, inputs / lanes),
                 buffer(w, weights),
-                epilogue.args(conv.filter().count(), results, lanes),
+                epilogue.args(conv.filter().count(), results, lanes, dtype),
                 buffer(out, results / lanes),
                 gather.args(conv, &steps),
                 BlockArgsLaunch::new(

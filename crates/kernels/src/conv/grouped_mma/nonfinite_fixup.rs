@@ -22,7 +22,7 @@ pub(super) fn recomputed<S: Float, A: Float, N: Size>(
 ) {
     let sum = term_by_term::<S, A, N>(a, w, gather, block, window, form);
     let at = result_of(gather, window, form);
-    out[at as usize] = finish_at::<S, A, N>(epilogue, sum, window.vector, at, form.epilogue);
+    out[at as usize] = finish_at::<S, A, N>(epilogue, sum, window.vector, at);
 }
 
 /// The sums of a window's vector, using only products that belong to a tap.

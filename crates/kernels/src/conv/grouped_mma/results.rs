@@ -147,7 +147,7 @@ pub(super) fn store_vector<S: Float, A: Float, R: Float, N: Size>(
 ) {
     if comptime!(form.late) {
         let sum = Vector::<A, N>::cast_from(result);
-        out[at as usize] = finish_at::<S, A, N>(epilogue, sum, vector, at, form.epilogue);
+        out[at as usize] = finish_at::<S, A, N>(epilogue, sum, vector, at);
     } else {
         out[at as usize] = Vector::cast_from(result);
     }

@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{Convolution, Layout, Tile};
 
-use crate::conv::common::epilogue::{EpilogueArgs, EpilogueForm, finish_at, finish_with};
+use crate::conv::common::epilogue::{EpilogueArgs, finish_at, finish_with};
 use crate::conv::common::gather::{
     Gather, GatherArgs, GatherArgsLaunch, Phase, PhasesArgs, Point, columns, further, has_result,
     inner, load_if, only_phase, phase, reads_inside, row_point, term_point, weight_steps,
@@ -66,7 +66,6 @@ pub(crate) struct Product {
     /// Whether the filters have only one tap.
     pointwise: bool,
     pub(crate) stores: Stores,
-    pub(crate) epilogue: EpilogueForm,
 }
 
 impl Product {
@@ -76,7 +75,6 @@ impl Product {
         pass: Pass,
         tile: &Tile,
         [terms, lines]: [u32; 2],
-        epilogue: EpilogueForm,
     ) -> Self {
         let is_weight = pass == Pass::Weight;
         let last = conv.layout() == Layout::ChannelsLast;
@@ -109,16 +107,16 @@ impl Product {
         let one_tap = !is_weight && inner.is_multiple_of(tile.block_k as usize);
         let (_, phases) = Gather::largest(conv, pass);
         let (phased, pointwise) = (phases.is_some(), conv.filter().taps() == 1);
-        Self { a, b, is_weight, phased, one_tap, pointwise, stores, epilogue }
+        Self { a, b, is_weight, phased, one_tap, pointwise, stores }
     }
 
-    /// The same with results that are stored as whole vectors of rows, if rows are neighbours in memory. Scales would have
-    /// to be read one by one.
-    pub(crate) fn with_whole_rows(self, conv: &Convolution, pass: Pass) -> Self {
+    /// The same with results that are stored as whole vectors of rows, if rows are neighbours in memory. Where sums are
+    /// `scaled`, scales would have to be read one by one.
+    pub(crate) fn with_whole_rows(self, conv: &Convolution, pass: Pass, scaled: bool) -> Self {
         let results = if pass == Pass::Data { conv.input() } else { conv.output() };
         let whole_rows = !self.is_weight
             && !self.phased
-            && !self.epilogue.has_scales()
+            && !scaled
             && conv.layout() == Layout::ChannelsFirst
             && [results.plane(), columns(conv, pass)].iter().all(|of| of % QUAD as usize == 0);
         match self.stores {
@@ -426,8 +424,7 @@ pub(crate) fn store_quad<A: Float, R: Float, O: Size>(
             let at = (base + column) / QUAD;
             let channel = (first_channel + column) / QUAD;
             let sum = Vector::<A, O>::cast_from(sum);
-            let form = comptime!(product.epilogue);
-            out[at as usize] = finish_at::<R, A, O>(epilogue, sum, channel, at, form);
+            out[at as usize] = finish_at::<R, A, O>(epilogue, sum, channel, at);
         }
     } else {
         #[unroll]
@@ -437,8 +434,7 @@ pub(crate) fn store_quad<A: Float, R: Float, O: Size>(
                 let at = base + column * block.out_column;
                 let channel = first_channel + column;
                 let sum = Vector::<A, O>::new(sum.extract(comptime!(lane as usize)));
-                let form = comptime!(product.epilogue);
-                out[at as usize] = finish_at::<R, A, O>(epilogue, sum, channel, at, form);
+                out[at as usize] = finish_at::<R, A, O>(epilogue, sum, channel, at);
             }
         }
     }
@@ -456,7 +452,6 @@ pub(crate) fn store_rows<A: Float, R: Float, O: Size>(
     row: &Point,
     column: u32,
     #[comptime] lane: usize,
-    #[comptime] product: Product,
 ) {
     if column < work.phase.gather.columns {
         let base = work.part * block.part_step + work.group * block.out_group + row.other;
@@ -475,6 +470,6 @@ pub(crate) fn store_rows<A: Float, R: Float, O: Size>(
             }
             ComptimeOption::None => {}
         }
-        out[at as usize] = finish_with::<R, A, O>(epilogue, sum, at, product.epilogue);
+        out[at as usize] = finish_with::<R, A, O>(epilogue, sum, at);
     }
 }

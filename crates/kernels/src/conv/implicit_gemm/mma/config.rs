@@ -6,7 +6,6 @@ use windowpane_geometry::{Convolution, Layout, Tile, TileOverrides};
 
 use super::form;
 use crate::conv::common::arguments::Arguments;
-use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::gather::{columns, inner};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::{
@@ -176,7 +175,7 @@ fn tiles(task: Task<'_>, fragment: Fragment) -> impl Iterator<Item = Tile> {
 pub(super) fn search<'a>(task: Task<'a>) -> Search<'a, impl Fn(&Tile) -> Inputs> {
     let Task { conv, request, .. } = task;
     Search::new(task, move |tile| {
-        let product = product(conv, request, tile, Epilogue::NONE.form(request.dtype));
+        let product = product(conv, request, tile);
         let units =
             fragment(task).map_or(0, |(fragment, plane)| form::units(tile, fragment, plane));
         (product, mainloop(tile, &product, task), units)
@@ -184,14 +183,9 @@ pub(super) fn search<'a>(task: Task<'a>) -> Search<'a, impl Fn(&Tile) -> Inputs>
 }
 
 /// The product.
-pub(super) fn product(
-    conv: &Convolution,
-    request: Request,
-    tile: &Tile,
-    epilogue: EpilogueForm,
-) -> Product {
+pub(super) fn product(conv: &Convolution, request: Request, tile: &Tile) -> Product {
     let load = tile.elems_per_thread;
-    Product::new(conv, request.pass, tile, [load, load], epilogue)
+    Product::new(conv, request.pass, tile, [load, load])
 }
 
 /// Rejects a tile that the kernel does not support.

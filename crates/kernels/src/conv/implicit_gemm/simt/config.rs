@@ -5,7 +5,6 @@ use core::fmt;
 use windowpane_geometry::{Convolution, DType, Precision, Tile, TileOverrides};
 
 use crate::conv::common::arguments::Arguments;
-use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::rules::{
     MOST_BLOCK, check_block, check_lanes, check_shared, check_stages, check_sums, check_units,
@@ -139,21 +138,16 @@ fn tiles(task: Task<'_>) -> impl Iterator<Item = Tile> {
 pub(super) fn search<'a>(task: Task<'a>) -> Search<'a, impl Fn(&Tile) -> Inputs> {
     let Task { conv, request, device } = task;
     Search::new(task, move |tile| {
-        let product = product(conv, request, tile, Epilogue::NONE.form(request.dtype));
+        let product = product(conv, request, tile, false);
         (product, mainloop(tile, &product, device), units(tile))
     })
 }
 
-/// The product. A load fills one vector in shared memory, or is transposed into several.
-pub(super) fn product(
-    conv: &Convolution,
-    request: Request,
-    tile: &Tile,
-    epilogue: EpilogueForm,
-) -> Product {
+/// The product, whose sums may be `scaled`. A load fills one vector in shared memory, or is transposed into several.
+pub(super) fn product(conv: &Convolution, request: Request, tile: &Tile, scaled: bool) -> Product {
     let load = tile.elems_per_thread;
     let most = [load.min(tile.block_k), load.min(QUAD)];
-    Product::new(conv, request.pass, tile, most, epilogue).with_whole_rows(conv, request.pass)
+    Product::new(conv, request.pass, tile, most).with_whole_rows(conv, request.pass, scaled)
 }
 
 /// Rejects a tile that the kernel does not support.

@@ -221,7 +221,6 @@ fn store<A: Float, R: Float, O: Size>(
                             &point,
                             column + lane,
                             comptime!(lane as usize),
-                            form.product,
                         );
                     }
                 }

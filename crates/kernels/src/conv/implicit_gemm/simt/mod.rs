@@ -45,7 +45,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
     let Arguments { client, splits, stored, epilogue, .. } = *arguments;
     let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, b], out) = (arguments.operands, arguments.out);
-    let product = config::product(conv, arguments.task.request, &tile, epilogue.form(stored));
+    let product = config::product(conv, arguments.task.request, &tile, epilogue.scale.is_some());
     let form = Form { tile, product };
     let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
     let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
@@ -63,7 +63,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
             out_lanes,
             buffer(a, a_len / a_lanes),
             buffer(b, b_len / b_lanes),
-            epilogue.args(conv.filter().count(), results, out_lanes),
+            epilogue.args(conv.filter().count(), results, out_lanes, stored),
             buffer(out, results * splits / out_lanes),
             launch.gather,
             launch.block,

@@ -118,7 +118,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
     };
     let results = results(conv, pass);
     for (walk, given) in product.walks(tile).zip(Gather::all(conv, pass)) {
-        let form = Form::new(&product, &walk, *tile, stored, epilogue);
+        let form = Form::new(&product, &walk, *tile, stored);
         let pair = form.finished() as usize;
         let (word, words) = form.words();
         let cubes = config::cubes(&product, tile, &walk, device);
@@ -141,7 +141,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
                 words as usize,
                 image_map(read_image, &product, &walk, &form, factor),
                 flat_map(read_flat, &product, &form, factor),
-                epilogue.args(conv.filter().count(), results, pair),
+                epilogue.args(conv.filter().count(), results, pair, stored),
                 buffer(out, results * splits / form.stored_at_once() as usize),
                 buffer(&flag_words, flags),
                 args,

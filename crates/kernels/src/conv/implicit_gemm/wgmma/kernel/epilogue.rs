@@ -423,9 +423,9 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let (channel, at) = (to.channel / P::value() as u32, to.at / P::value() as u32);
         if comptime!(form.bias_of_row) {
             let sum = sum + Vector::new(self.bias_of(to.channel));
-            finish_with::<R, f32, P>(self.epilogue, sum, at, form.epilogue)
+            finish_with::<R, f32, P>(self.epilogue, sum, at)
         } else {
-            finish_at::<R, f32, P>(self.epilogue, sum, channel, at, form.epilogue)
+            finish_at::<R, f32, P>(self.epilogue, sum, channel, at)
         }
     }
 

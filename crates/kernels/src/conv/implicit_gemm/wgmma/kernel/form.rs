@@ -8,7 +8,6 @@ use super::super::im2col::Im2colWalk;
 use super::super::product::{Product, Resident};
 use super::super::repack::image::{PLANE_LINE, PLANES};
 use super::super::tile::{self, CHUNK, CHUNK_BYTES, HALF_BAND, LINE, PAIR, ROWS, WARP, WARPGROUP};
-use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::problem::Pass;
 
 /// The bytes of shared memory in which a warp rearranges results of `size` bytes each: the panels that it handles at
@@ -113,17 +112,10 @@ pub(crate) struct Form {
     pub(super) resident: Resident,
     /// Whether non-finite sums are flagged.
     pub(super) checked: bool,
-    pub(super) epilogue: EpilogueForm,
 }
 
 impl Form {
-    pub(crate) fn new(
-        product: &Product,
-        walk: &Im2colWalk,
-        tile: Tile,
-        stored: DType,
-        epilogue: Epilogue<'_>,
-    ) -> Self {
+    pub(crate) fn new(product: &Product, walk: &Im2colWalk, tile: Tile, stored: DType) -> Self {
         let [column_step, width] = product.result_columns();
         let lines = product.pass == Pass::Weight && product.lines().is_some();
         // A chunk of results must not extend into the next group.
@@ -161,7 +153,6 @@ impl Form {
             dense: product.is_dense(walk, &tile),
             resident: product.resident(walk, &tile),
             checked: product.is_checked(),
-            epilogue: epilogue.form(stored),
         }
     }
 

@@ -12,7 +12,7 @@ use super::product::Product;
 use super::tile::WARP;
 use super::tile::{BAND, bands};
 use crate::conv::common::buffer::buffer;
-use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_at};
+use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, finish_at};
 use crate::conv::common::gather::{Gather, GatherArgs, read_at, row_point, term_point};
 use crate::conv::problem::{Pass, results};
 use crate::cube::convert::elem;
@@ -26,7 +26,6 @@ const UNITS: u32 = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     block_n: u32,
-    epilogue: EpilogueForm,
 }
 
 #[derive(CubeType, CubeLaunch)]
@@ -61,7 +60,7 @@ pub(super) fn launch(
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
     let all = product.flags(walk, tile, 1);
     let results = results(conv, product.pass);
-    let form = Form { block_n: tile.block_n, epilogue: epilogue.form(dtype) };
+    let form = Form { block_n: tile.block_n };
     let units = CubeDim::new_1d(UNITS);
     let image_elements = match product.pass {
         Pass::Data => conv.output().elements(),
@@ -76,7 +75,7 @@ pub(super) fn launch(
             units,
             buffer(image, image_elements),
             buffer(filters, conv.filter().elements()),
-            epilogue.args(conv.filter().count(), results, 1),
+            epilogue.args(conv.filter().count(), results, 1, dtype),
             buffer(out, results),
             buffer(flags, all),
             gather.args(conv, &steps),
@@ -165,7 +164,6 @@ fn band<S: Float>(
                 Vector::new(sum),
                 group * args.columns + column,
                 at,
-                form.epilogue,
             );
         }
         i += WARP;
