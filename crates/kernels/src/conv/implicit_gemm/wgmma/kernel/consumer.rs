@@ -36,7 +36,7 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
         #[unroll]
         for i in 0..form.tile.ratio_m {
             let row = work.row + first_row + i * ROWS;
-            results.store_rows(sums.index(comptime!(i as usize)), row, &work, args, form);
+            results.store_rows(sums.index(comptime!(i as usize)), row, &work);
         }
         tile += stride;
         stride = next_stride(stride, CUBE_COUNT_X, form);

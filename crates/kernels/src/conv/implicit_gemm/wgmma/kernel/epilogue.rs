@@ -43,6 +43,9 @@ pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
     out: &'a mut [Vector<W, O>],
     /// For each band of rows of a tile, whether it has non-finite sums.
     flags: &'a mut [u32],
+    args: &'a Args,
+    #[cube(comptime)]
+    form: Form,
 }
 
 #[cube]
@@ -53,39 +56,29 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         dense: Shared<[Vector<R, Const<1>>]>,
         out: &'a mut [Vector<W, O>],
         flags: &'a mut [u32],
+        args: &'a Args,
+        #[comptime] form: Form,
     ) -> Results<'a, R, P, W, O> {
-        Results::<'a, R, P, W, O> { epilogue, rearranged, dense, out, flags }
+        Results::<'a, R, P, W, O> { epilogue, rearranged, dense, out, flags, args, form }
     }
 
     /// Stores 64 rows of a tile.
-    pub(super) fn store_rows(
-        &mut self,
-        sums: &Accumulators,
-        first_row: u32,
-        work: &Work,
-        args: &Args,
-        #[comptime] form: Form,
-    ) {
+    pub(super) fn store_rows(&mut self, sums: &Accumulators, first_row: u32, work: &Work) {
+        let form = comptime!(self.form);
         if comptime!(form.checked) {
-            self.flag_nonfinite(sums, first_row, work, args, form);
+            self.flag_nonfinite(sums, first_row, work);
         }
         if comptime!(form.dense) {
-            self.store_dense(sums, first_row, work, args, form);
+            self.store_dense(sums, first_row, work);
         } else {
-            self.store_panels(sums, first_row, work, args, form);
+            self.store_panels(sums, first_row, work);
         }
     }
 
     /// Stores 64 rows in whole lines, one panel or a few at a time. Memory accepts two whole lines of a row faster than pieces of
     /// eight columns.
-    fn store_panels(
-        &mut self,
-        sums: &Accumulators,
-        first_row: u32,
-        work: &Work,
-        args: &Args,
-        #[comptime] form: Form,
-    ) {
+    fn store_panels(&mut self, sums: &Accumulators, first_row: u32, work: &Work) {
+        let form = comptime!(self.form);
         #[unroll]
         for first in
             range_stepped(0, comptime!(form.result_panels()), comptime!(form.panels_at_once()))
@@ -94,47 +87,41 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             #[unroll]
             for nth in first..end {
                 let panel = comptime!(form.result_panel(nth));
-                let words = self.words(sums, panel, first_row, work, args, form);
+                let words = self.words(sums, panel, first_row, work);
                 if comptime!(form.stored == 2) {
-                    self.write_panel(&words, panel, form);
+                    self.write_panel(&words, panel);
                 } else {
-                    self.write_wide_panel(&words, panel, form);
+                    self.write_wide_panel(&words, panel);
                 }
             }
             sync_plane();
             #[unroll]
             for nth in first..end {
-                self.store_panel(comptime!(form.result_panel(nth)), first_row, work, args, form);
+                self.store_panel(comptime!(form.result_panel(nth)), first_row, work);
             }
             sync_plane();
         }
     }
 
     /// Stores 64 rows, of each warp eight at a time, which are contiguous in memory.
-    fn store_dense(
-        &mut self,
-        sums: &Accumulators,
-        first_row: u32,
-        work: &Work,
-        args: &Args,
-        #[comptime] form: Form,
-    ) {
+    fn store_dense(&mut self, sums: &Accumulators, first_row: u32, work: &Work) {
+        let form = comptime!(self.form);
         let lane = UNIT_POS % WARP;
         let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
         let at_once = comptime!(form.stored_at_once());
         let place = UNIT_POS / WARP * comptime!(form.dense_by_warp() / at_once);
         #[unroll]
         for half in 0..2u32 {
-            self.write_dense(sums, half, band, work, args, form);
+            self.write_dense(sums, half, band, work);
             sync_plane();
             let row = band + comptime!(half * HALF_BAND);
-            let first = (work.part * args.part_step + row * args.columns) / at_once;
-            let stores = args.columns * comptime!(HALF_BAND) / at_once;
+            let first = (work.part * self.args.part_step + row * self.args.columns) / at_once;
+            let stores = self.args.columns * comptime!(HALF_BAND) / at_once;
             #[unroll]
             for turn in 0..comptime!((form.dense_by_warp() / at_once).div_ceil(WARP)) {
                 let store = lane + comptime!(turn * WARP);
-                if store < stores && row < args.rows {
-                    self.out[(first + store) as usize] = self.read_dense(place + store, form);
+                if store < stores && row < self.args.rows {
+                    self.out[(first + store) as usize] = self.read_dense(place + store);
                 }
             }
             sync_plane();
@@ -142,27 +129,20 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     }
 
     /// Puts half of a warp's rows one after the other in shared memory.
-    fn write_dense(
-        &mut self,
-        sums: &Accumulators,
-        #[comptime] half: u32,
-        band: u32,
-        work: &Work,
-        args: &Args,
-        #[comptime] form: Form,
-    ) {
+    fn write_dense(&mut self, sums: &Accumulators, #[comptime] half: u32, band: u32, work: &Work) {
+        let form = comptime!(self.form);
         let all = comptime!(form.dense_elements() as usize);
         let lane = UNIT_POS % WARP;
         let (down, mine) = (lane / QUAD, lane % QUAD);
         let row = band + comptime!(half * HALF_BAND) + down;
-        let begin = UNIT_POS / WARP * comptime!(form.dense_by_warp()) + down * args.columns;
+        let begin = UNIT_POS / WARP * comptime!(form.dense_by_warp()) + down * self.args.columns;
         #[unroll]
         for chunk in 0..comptime!(form.tile.block_n / CHUNK) {
             let column = comptime!(chunk * CHUNK) + mine * PAIR;
             let nth = comptime!(nth(chunk, half));
-            let pair = self.pair(sums, nth, row, column, work, args, form);
+            let pair = self.pair(sums, nth, row, column, work);
             if comptime!(form.finished() == PAIR) {
-                if column < args.columns {
+                if column < self.args.columns {
                     let pairs: &mut [Vector<R, Const<2>>] =
                         self.dense[0..all].with_vector_size_mut();
                     pairs[((begin + column) / PAIR) as usize] = pair;
@@ -170,7 +150,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             } else {
                 #[unroll]
                 for lane in 0..PAIR {
-                    if column + lane < args.columns {
+                    if column + lane < self.args.columns {
                         let one =
                             Vector::<R, Const<1>>::new(pair.extract(comptime!(lane as usize)));
                         self.dense[(begin + column + lane) as usize] = one;
@@ -181,7 +161,8 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     }
 
     /// The results that are stored at once, at a place that is counted in these.
-    fn read_dense(&self, at: u32, #[comptime] form: Form) -> Vector<W, O> {
+    fn read_dense(&self, at: u32) -> Vector<W, O> {
+        let form = comptime!(self.form);
         let all = comptime!(form.dense_elements() as usize);
         if comptime!(form.stored == 2) {
             let results: &[Vector<R, Const<8>>] = self.dense[0..all].with_vector_size();
@@ -193,14 +174,8 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     }
 
     /// Flags a band of rows that has non-finite sums.
-    fn flag_nonfinite(
-        &mut self,
-        sums: &Accumulators,
-        first_row: u32,
-        work: &Work,
-        args: &Args,
-        #[comptime] form: Form,
-    ) {
+    fn flag_nonfinite(&mut self, sums: &Accumulators, first_row: u32, work: &Work) {
+        let form = comptime!(self.form);
         // Zero times a finite number is zero; zero times anything else is NaN.
         let mut doubt = 0.0f32;
         #[unroll]
@@ -210,13 +185,13 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let found = plane_any(doubt != 0.0);
         let band = first_row / BAND + UNIT_POS % WARPGROUP / WARP;
         let group = if comptime!(form.is_weight) {
-            work.group * args.parts_count + work.part
+            work.group * self.args.parts_count + work.part
         } else {
             work.group
         };
-        let column = group * args.tiles_n_count + work.column / comptime!(form.tile.block_n);
+        let column = group * self.args.tiles_n_count + work.column / comptime!(form.tile.block_n);
         if is_warp_leader() {
-            self.flags[(column * args.bands + band) as usize] = u32::cast_from(found);
+            self.flags[(column * self.args.bands + band) as usize] = u32::cast_from(found);
         }
     }
 
@@ -227,9 +202,8 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         #[comptime] panel: Panel,
         first_row: u32,
         work: &Work,
-        args: &Args,
-        #[comptime] form: Form,
     ) -> Array<u32> {
+        let form = comptime!(self.form);
         let lane = UNIT_POS % WARP;
         let mine = lane % QUAD;
         let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
@@ -240,7 +214,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
             let row = band + lane / QUAD + comptime!(panel.half * HALF_BAND);
             let nth = comptime!(nth(chunk, panel.half));
-            let pair = self.pair(sums, nth, row, column, work, args, form);
+            let pair = self.pair(sums, nth, row, column, work);
             if comptime!(form.stored == 2) {
                 words[nth_chunk] = u32::reinterpret(pair);
             } else {
@@ -259,19 +233,18 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         row: u32,
         column: u32,
         work: &Work,
-        args: &Args,
-        #[comptime] form: Form,
     ) -> Vector<R, Const<2>> {
+        let form = comptime!(self.form);
         let (base, there) = if comptime!(self.epilogue.residual.is_some() || form.bias_of_row) {
-            row_base(row, work, args, form)
+            row_base(row, work, self.args, form)
         } else {
             (0u32.runtime(), true.runtime())
         };
         let mut pair = Vector::<R, Const<2>>::empty();
         #[unroll]
         for lane in range_stepped(0, PAIR, comptime!(form.finished())) {
-            let to = target(row, column + lane, base, there, work, args, form);
-            let some = self.finished(sums, comptime!(nth + lane as usize), &to, form);
+            let to = target(row, column + lane, base, there, work, self.args, form);
+            let some = self.finished(sums, comptime!(nth + lane as usize), &to);
             #[unroll]
             for i in 0..P::value() {
                 pair.insert(comptime!(lane as usize + i), some.extract(i));
@@ -283,12 +256,8 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     /// Writes a panel of 16-bit results to shared memory, eight rows of four chunks at a time. The chunks of each row
     /// are swizzled, as the copy engine would do it, so that one chunk of eight rows, and eight chunks of one row, are
     /// in different banks.
-    fn write_panel(
-        &mut self,
-        words: &Array<u32>,
-        #[comptime] panel: Panel,
-        #[comptime] form: Form,
-    ) {
+    fn write_panel(&mut self, words: &Array<u32>, #[comptime] panel: Panel) {
+        let form = comptime!(self.form);
         let size!(One) = 1usize;
         let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
         let lane = UNIT_POS % WARP;
@@ -318,12 +287,8 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     /// The same for 32-bit results. Neighbouring units exchange pairs, so that each has four columns of one of two
     /// chunks. Every other row is permuted in steps of four vectors, so that the vectors of eight units are in
     /// different banks.
-    fn write_wide_panel(
-        &mut self,
-        words: &Array<u32>,
-        #[comptime] panel: Panel,
-        #[comptime] form: Form,
-    ) {
+    fn write_wide_panel(&mut self, words: &Array<u32>, #[comptime] panel: Panel) {
+        let form = comptime!(self.form);
         let lane = UNIT_POS % WARP;
         let (down, mine) = (lane / QUAD, lane % QUAD);
         let odd = mine & 1u32 != 0u32;
@@ -347,18 +312,12 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     }
 
     /// Reads a panel from shared memory, row by row, and stores it.
-    fn store_panel(
-        &mut self,
-        #[comptime] panel: Panel,
-        first_row: u32,
-        work: &Work,
-        args: &Args,
-        #[comptime] form: Form,
-    ) {
+    fn store_panel(&mut self, #[comptime] panel: Panel, first_row: u32, work: &Work) {
+        let form = comptime!(self.form);
         let lane = UNIT_POS % WARP;
         let place = panel_start(panel, form);
         let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
-        let (base, there) = row_base(band + lane % BAND, work, args, form);
+        let (base, there) = row_base(band + lane % BAND, work, self.args, form);
         let base = select(there, base, NOWHERE);
         let at_once = comptime!(form.stored_at_once());
         // The stores of a row of the panel, and of a warp at a time: how many along a row, and in how many rows.
@@ -382,12 +341,12 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             for i in 0..comptime!(HALF_BAND / rows) {
                 let place = comptime!(panel.half * HALF_BAND + i * rows) + down;
                 let base = plane_shuffle(base, place);
-                let to = target(band + place, column, base, base != NOWHERE, work, args, form);
+                let to = target(band + place, column, base, base != NOWHERE, work, self.args, form);
                 // For 32-bit results, the permutation repeats every two rows.
                 let permuted =
                     comptime!(if form.stored == 2 { i * rows } else { i * rows % 2 * QUAD });
                 let at = (from ^ permuted) + comptime!(i * rows * form.staged_line());
-                let results = self.read(at * comptime!(form.in_vector() / at_once) + within, form);
+                let results = self.read(at * comptime!(form.in_vector() / at_once) + within);
                 if to.there {
                     self.out[(to.at / at_once) as usize] = results;
                 }
@@ -396,7 +355,8 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     }
 
     /// The results that are stored at once, at a place in shared memory that is counted in these.
-    fn read(&self, at: u32, #[comptime] form: Form) -> Vector<W, O> {
+    fn read(&self, at: u32) -> Vector<W, O> {
+        let form = comptime!(self.form);
         let all = comptime!(form.staged() as usize);
         let words: &[Vector<u32, O>] = self.rearranged[0..all].with_vector_size();
         if comptime!(form.stored_at_once() * form.stored == 2) {
@@ -408,13 +368,8 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     }
 
     /// Applies the epilogue to neighbouring sums.
-    fn finished(
-        &self,
-        sums: &Accumulators,
-        #[comptime] nth: usize,
-        to: &Target,
-        #[comptime] form: Form,
-    ) -> Vector<R, P> {
+    fn finished(&self, sums: &Accumulators, #[comptime] nth: usize, to: &Target) -> Vector<R, P> {
+        let form = comptime!(self.form);
         let mut sum = Vector::<f32, P>::empty();
         #[unroll]
         for lane in 0..P::value() {

@@ -70,7 +70,8 @@ pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     // which the matrix instructions read them.
     let warp = plane_broadcast(UNIT_POS / WARP, 0u32);
     if warp < comptime!(form.warps()) {
-        let mut results = Results::<R, P, W, O>::new(epilogue, rearranged, dense, out, flags);
+        let mut results =
+            Results::<R, P, W, O>::new(epilogue, rearranged, dense, out, flags, args, form);
         consume::<E, R, P, W, O>(&pipeline, &mut results, warp, args, form);
     } else if is_warp_leader() {
         produce::<E>(image, flat, &mut pipeline, args, form);
