@@ -235,9 +235,11 @@ pub(crate) fn launch_of(conv: &Convolution, pass: Pass, splits: usize, tile: &Ti
 }
 
 /// The work of a cube: a block of results, and one part of their terms.
-#[derive(CubeType, Clone, Copy)]
-#[expand(derive(Clone, Copy))]
-pub(crate) struct CubeWork {
+#[derive(CubeType)]
+pub(crate) struct CubeWork<'a> {
+    pub(crate) block: &'a BlockArgs,
+    #[cube(comptime)]
+    pub(crate) product: Product,
     pub(crate) phase: Phase,
     pub(crate) group: u32,
     pub(crate) part: u32,
@@ -254,12 +256,12 @@ pub(crate) struct CubeWork {
 /// Cubes that run at the same time are neighbours along the columns first. They read the same rows, which are then
 /// loaded from memory once for all columns, and are still in the cache for the next tap.
 #[cube]
-pub(crate) fn work_of(
+pub(crate) fn work_of<'a>(
     gather: &GatherArgs,
-    block: &BlockArgs,
+    block: &'a BlockArgs,
     #[comptime] tile: Tile,
     #[comptime] product: Product,
-) -> CubeWork {
+) -> CubeWork<'a> {
     let cube = CUBE_POS_Y * CUBE_COUNT_X + CUBE_POS_X;
     let (group, part) = block.parts.div_mod(CUBE_POS_Z);
     let (phase, row_block, terms, terms_per_part) = if comptime!(product.phased) {
@@ -282,7 +284,9 @@ pub(crate) fn work_of(
     } else {
         0u32.runtime()
     };
-    CubeWork {
+    CubeWork::<'a> {
+        block,
+        product,
         phase,
         group,
         part,
@@ -310,8 +314,8 @@ pub(crate) fn has_piece(
 
 /// A row of `a`. In a weight gradient it is a term of the gather, and a term is a row of it.
 #[cube]
-pub(crate) fn point_of_row(work: &CubeWork, row: u32, #[comptime] product: Product) -> Point {
-    if comptime!(product.is_weight) {
+pub(crate) fn point_of_row(work: &CubeWork<'_>, row: u32) -> Point {
+    if comptime!(work.product.is_weight) {
         term_point(&work.phase.gather, row)
     } else {
         row_point(&work.phase.gather, row)
@@ -320,15 +324,10 @@ pub(crate) fn point_of_row(work: &CubeWork, row: u32, #[comptime] product: Produ
 
 /// A row of `a` of this group, limited to the last row that can be loaded.
 #[cube]
-pub(crate) fn loaded_row(
-    block: &BlockArgs,
-    work: &CubeWork,
-    row: u32,
-    #[comptime] product: Product,
-) -> Point {
+pub(crate) fn loaded_row(work: &CubeWork<'_>, row: u32) -> Point {
     // A load is either entirely before the end or entirely past it.
-    let last = block.rows - comptime!(product.a.lines_per_load());
-    let point = point_of_row(work, min(work.first_row + row, last), product);
+    let last = work.block.rows - comptime!(work.product.a.lines_per_load());
+    let point = point_of_row(work, min(work.first_row + row, last));
     let point = with_offset(&work.phase.gather, &point);
     Point {
         depth: point.depth,
@@ -350,20 +349,15 @@ pub(crate) struct Term {
 
 /// Term `term` of the block of terms that starts at `first`.
 #[cube]
-pub(crate) fn loaded_term(
-    work: &CubeWork,
-    first: u32,
-    term: u32,
-    #[comptime] product: Product,
-) -> Term {
-    if comptime!(product.one_tap) {
+pub(crate) fn loaded_term(work: &CubeWork<'_>, first: u32, term: u32) -> Term {
+    if comptime!(work.product.one_tap) {
         let tap = term_point(&work.phase.gather, first);
         let tap = with_offset(&work.phase.gather, &tap);
         Term { point: further(&work.phase.gather, &tap, term), there: true.runtime() }
     } else {
         let there = first + term < work.end_term;
         let term = select(there, first + term, first);
-        let point = if comptime!(product.is_weight) {
+        let point = if comptime!(work.product.is_weight) {
             row_point(&work.phase.gather, term)
         } else {
             term_point(&work.phase.gather, term)
@@ -376,31 +370,28 @@ pub(crate) fn loaded_term(
 #[cube]
 pub(crate) fn load_a<S: Float, N: Size>(
     a: &[Vector<S, N>],
-    work: &CubeWork,
+    work: &CubeWork<'_>,
     row: &Point,
     term: &Term,
-    #[comptime] product: Product,
 ) -> Vector<S, N> {
     let inside = reads_inside(&work.phase.gather, row, &term.point);
-    let there = if comptime!(product.one_tap) { inside } else { term.there && inside };
-    load_if(a, there, (row.a + term.point.a) / comptime!(product.a.lanes))
+    let there = if comptime!(work.product.one_tap) { inside } else { term.there && inside };
+    load_if(a, there, (row.a + term.point.a) / comptime!(work.product.a.lanes))
 }
 
 /// The elements of `b` that a term and a column read together.
 #[cube]
 pub(crate) fn load_b<S: Float, N: Size>(
     b: &[Vector<S, N>],
-    block: &BlockArgs,
-    work: &CubeWork,
+    work: &CubeWork<'_>,
     column: u32,
     term: &Term,
-    #[comptime] product: Product,
 ) -> Vector<S, N> {
-    let last = work.phase.gather.columns - comptime!(product.b.lines_per_load());
+    let last = work.phase.gather.columns - comptime!(work.product.b.lines_per_load());
     let column = min(work.first_column + column, last);
-    let at = term.point.other + work.group * block.b_group + column * block.b_column;
-    let at = at / comptime!(product.b.lanes);
-    if comptime!(product.one_tap) { b[at as usize] } else { load_if(b, term.there, at) }
+    let at = term.point.other + work.group * work.block.b_group + column * work.block.b_column;
+    let at = at / comptime!(work.product.b.lanes);
+    if comptime!(work.product.one_tap) { b[at as usize] } else { load_if(b, term.there, at) }
 }
 
 /// Stores 4 columns of a row, except those past the last column.
@@ -408,18 +399,16 @@ pub(crate) fn load_b<S: Float, N: Size>(
 pub(crate) fn store_quad<A: Float, R: Float, O: Size>(
     epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
-    block: &BlockArgs,
-    work: &CubeWork,
+    work: &CubeWork<'_>,
     sum: Vector<A, Const<4>>,
     row: &Point,
     column: u32,
-    #[comptime] product: Product,
 ) {
-    let base = work.part * block.part_step + work.group * block.out_group + row.other;
+    let base = work.part * work.block.part_step + work.group * work.block.out_group + row.other;
     let first_channel = work.group * work.phase.gather.columns;
     let there =
-        if comptime!(product.phased) { has_result(&work.phase, row) } else { true.runtime() };
-    if comptime!(product.stores == Stores::Columns) {
+        if comptime!(work.product.phased) { has_result(&work.phase, row) } else { true.runtime() };
+    if comptime!(work.product.stores == Stores::Columns) {
         if there && column < work.phase.gather.columns {
             let at = (base + column) / QUAD;
             let channel = (first_channel + column) / QUAD;
@@ -431,7 +420,7 @@ pub(crate) fn store_quad<A: Float, R: Float, O: Size>(
         for lane in 0..QUAD {
             let column = column + lane;
             if there && column < work.phase.gather.columns {
-                let at = base + column * block.out_column;
+                let at = base + column * work.block.out_column;
                 let channel = first_channel + column;
                 let sum = Vector::<A, O>::new(sum.extract(comptime!(lane as usize)));
                 out[at as usize] = finish_at::<R, A, O>(epilogue, sum, channel, at);
@@ -446,16 +435,15 @@ pub(crate) fn store_quad<A: Float, R: Float, O: Size>(
 pub(crate) fn store_rows<A: Float, R: Float, O: Size>(
     epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
-    block: &BlockArgs,
-    work: &CubeWork,
+    work: &CubeWork<'_>,
     sums: &Sequence<Vector<A, Const<4>>>,
     row: &Point,
     column: u32,
     #[comptime] lane: usize,
 ) {
     if column < work.phase.gather.columns {
-        let base = work.part * block.part_step + work.group * block.out_group + row.other;
-        let at = (base + column * block.out_column) / QUAD;
+        let base = work.part * work.block.part_step + work.group * work.block.out_group + row.other;
+        let at = (base + column * work.block.out_column) / QUAD;
         let mut sum = Vector::<A, O>::empty();
         #[unroll]
         for r in 0..QUAD as usize {

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use windowpane_geometry::Tile;
 
 use super::blocks::{
-    BlockArgs, CubeWork, Factor, Product, has_piece, load_a, load_b, loaded_row, loaded_term,
+    CubeWork, Factor, Product, has_piece, load_a, load_b, loaded_row, loaded_term,
 };
 use crate::conv::common::gather::Point;
 use crate::cube::registers::{Registers, zeros};
@@ -118,11 +118,7 @@ pub(crate) struct Loaded<S: Float, NA: Size, NB: Size> {
 
 #[cube]
 impl<S: Float, NA: Size, NB: Size> Loaded<S, NA, NB> {
-    pub(crate) fn new(
-        block: &BlockArgs,
-        work: &CubeWork,
-        #[comptime] staging: Staging,
-    ) -> Loaded<S, NA, NB> {
+    pub(crate) fn new(work: &CubeWork<'_>, #[comptime] staging: Staging) -> Loaded<S, NA, NB> {
         let mut rows = Sequence::<Point>::new();
         let step = comptime!(staging.product.a.lines_per_load());
         #[unroll]
@@ -130,7 +126,7 @@ impl<S: Float, NA: Size, NB: Size> Loaded<S, NA, NB> {
             let (row, _) = piece(slot, Factor::A, staging);
             #[unroll]
             for i in 0..staging.loads(Factor::A) {
-                rows.push(loaded_row(block, work, row + i * step, staging.product));
+                rows.push(loaded_row(work, row + i * step));
             }
         }
         let a = zeros::<S, NA>(comptime!(staging.slots(Factor::A) * staging.loads(Factor::A)));
@@ -143,8 +139,7 @@ impl<S: Float, NA: Size, NB: Size> Loaded<S, NA, NB> {
         &self,
         a: &[Vector<S, NA>],
         b: &[Vector<S, NB>],
-        block: &BlockArgs,
-        work: &CubeWork,
+        work: &CubeWork<'_>,
         first: u32,
         #[comptime] staging: Staging,
     ) {
@@ -153,12 +148,12 @@ impl<S: Float, NA: Size, NB: Size> Loaded<S, NA, NB> {
         for slot in 0..staging.slots(Factor::A) {
             if has_work(slot, Factor::A, staging) {
                 let (_, term) = piece(slot, Factor::A, staging);
-                let term = loaded_term(work, first, term, staging.product);
+                let term = loaded_term(work, first, term);
                 #[unroll]
                 for i in 0..loads {
                     let index = comptime!((slot * loads + i) as usize);
                     let row = self.rows.index(index);
-                    let value = load_a::<S, NA>(a, work, row, &term, staging.product);
+                    let value = load_a::<S, NA>(a, work, row, &term);
                     self.a.index(index).store(value);
                 }
             }
@@ -169,12 +164,12 @@ impl<S: Float, NA: Size, NB: Size> Loaded<S, NA, NB> {
         for slot in 0..staging.slots(Factor::B) {
             if has_work(slot, Factor::B, staging) {
                 let (column, term) = piece(slot, Factor::B, staging);
-                let term = loaded_term(work, first, term, staging.product);
+                let term = loaded_term(work, first, term);
                 #[unroll]
                 for i in 0..loads {
                     let index = comptime!((slot * loads + i) as usize);
                     let column = column + i * step;
-                    let value = load_b::<S, NB>(b, block, work, column, &term, staging.product);
+                    let value = load_b::<S, NB>(b, work, column, &term);
                     self.b.index(index).store(value);
                 }
             }

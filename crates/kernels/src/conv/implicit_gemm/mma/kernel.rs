@@ -51,7 +51,7 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
 
     let work = work_of(gather, block, form.tile, form.product);
     let staging = comptime!(form.staging());
-    let loaded = Loaded::<S, NA, NB>::new(block, &work, staging);
+    let loaded = Loaded::<S, NA, NB>::new(&work, staging);
     let mut sums = Sums::<A> {
         opaque: Sequence::new(),
         held: registers::no_sums::<A>(comptime!(if form.in_registers() {
@@ -77,12 +77,12 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
     // from products.
     let last = max(work.blocks, 1u32) - 1;
     if work.blocks > 0 {
-        loaded.load(a, b, block, &work, work.first_term, staging);
+        loaded.load(a, b, &work, work.first_term, staging);
         store_shared::<S, E, NA>(&loaded.a, &mut shared_a, 0u32, Factor::A, form);
         store_shared::<S, E, NB>(&loaded.b, &mut shared_b, 0u32, Factor::B, form);
         if comptime!(stages > 1) {
             let term = work.first_term + min(1u32, last) * comptime!(form.tile.block_k);
-            loaded.load(a, b, block, &work, term, staging);
+            loaded.load(a, b, &work, term, staging);
         }
     }
     sync_cube();
@@ -96,7 +96,7 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
             multiply::<E, A, NA, NB>(&shared_a, &shared_b, &mut sums, at_a, at_b, (0, half), form);
             store_shared::<S, E, NA>(&loaded.a, &mut shared_a, next * stage_a, Factor::A, form);
             store_shared::<S, E, NB>(&loaded.b, &mut shared_b, next * stage_b, Factor::B, form);
-            loaded.load(a, b, block, &work, term, staging);
+            loaded.load(a, b, &work, term, staging);
             multiply::<E, A, NA, NB>(
                 &shared_a,
                 &shared_b,
@@ -107,7 +107,7 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
                 form,
             );
         } else {
-            loaded.load(a, b, block, &work, term, staging);
+            loaded.load(a, b, &work, term, staging);
             multiply::<E, A, NA, NB>(&shared_a, &shared_b, &mut sums, 0u32, 0u32, (0, steps), form);
             sync_cube();
             store_shared::<S, E, NA>(&loaded.a, &mut shared_a, 0u32, Factor::A, form);
@@ -122,7 +122,7 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
     }
     // Results may now overwrite the memory of the blocks.
     sync_cube();
-    store::<A, R, O>(epilogue, out, block, &work, &sums, form);
+    store::<A, R, O>(epilogue, out, &work, &sums, form);
 }
 
 /// Stores the loaded elements of a unit in shared memory, in the order in which they were loaded.
@@ -255,8 +255,7 @@ fn first_of(
 fn store<A: Float, R: Float, O: Size>(
     epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
-    block: &BlockArgs,
-    work: &CubeWork,
+    work: &CubeWork<'_>,
     sums: &Sums<A>,
     #[comptime] form: Form,
 ) {
@@ -310,19 +309,10 @@ fn store<A: Float, R: Float, O: Size>(
                 if quad < quads {
                     let row = first_row + i * m + quad / width;
                     let column = first_column + part * comptime!(strip * n) + quad % width * QUAD;
-                    if row < block.rows {
-                        let point = point_of_row(work, row, form.product);
+                    if row < work.block.rows {
+                        let point = point_of_row(work, row);
                         let sum = laid[(mine + quad) as usize];
-                        store_quad::<A, R, O>(
-                            epilogue,
-                            out,
-                            block,
-                            work,
-                            sum,
-                            &point,
-                            column,
-                            form.product,
-                        );
+                        store_quad::<A, R, O>(epilogue, out, work, sum, &point, column);
                     }
                 }
             }

@@ -38,11 +38,11 @@ pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
 
     let work = work_of(gather, block, form.tile, form.product);
     let staging = comptime!(form.staging());
-    let loaded = Loaded::<S, NA, NB>::new(block, &work, staging);
+    let loaded = Loaded::<S, NA, NB>::new(&work, staging);
     let sums = zeros::<A, Const<4>>(comptime!(form.tile.ratio_m * form.tile.ratio_n * QUAD));
 
     if work.blocks > 0 {
-        loaded.load(a, b, block, &work, work.first_term, staging);
+        loaded.load(a, b, &work, work.first_term, staging);
         store_shared::<S, A, NA>(&loaded.a, &mut shared_a, 0u32, Factor::A, form);
         store_shared::<S, A, NB>(&loaded.b, &mut shared_b, 0u32, Factor::B, form);
     }
@@ -51,7 +51,7 @@ pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
         let more = i + 1 < work.blocks;
         let term = work.first_term + (i + 1) * comptime!(form.tile.block_k);
         if more {
-            loaded.load(a, b, block, &work, term, staging);
+            loaded.load(a, b, &work, term, staging);
         }
         let (present, next) = if comptime!(stages > 1) {
             (i % 2u32, (i + 1) % 2u32)
@@ -68,7 +68,7 @@ pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
         }
         sync_cube();
     }
-    store::<A, R, O>(epilogue, out, block, &work, &sums, form);
+    store::<A, R, O>(epilogue, out, &work, &sums, form);
 }
 
 /// The XOR mask that swizzles the vectors of a term. Neighbouring units store vectors of different loads of the
@@ -186,8 +186,7 @@ fn multiply<A: Float>(
 fn store<A: Float, R: Float, O: Size>(
     epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
-    block: &BlockArgs,
-    work: &CubeWork,
+    work: &CubeWork<'_>,
     sums: &Registers<A, Const<4>>,
     #[comptime] form: Form,
 ) {
@@ -199,8 +198,8 @@ fn store<A: Float, R: Float, O: Size>(
         let first = work.first_row + (i * units_m + unit_row) * QUAD;
         if comptime!(form.product.stores == Stores::Rows) {
             // The number of rows is a multiple of 4.
-            if first < block.rows {
-                let point = point_of_row(work, first, form.product);
+            if first < work.block.rows {
+                let point = point_of_row(work, first);
                 #[unroll]
                 for j in 0..ratio_n {
                     let mut rows = Sequence::<Vector<A, Const<4>>>::new();
@@ -215,7 +214,6 @@ fn store<A: Float, R: Float, O: Size>(
                         store_rows::<A, R, O>(
                             epilogue,
                             out,
-                            block,
                             work,
                             &rows,
                             &point,
@@ -228,23 +226,14 @@ fn store<A: Float, R: Float, O: Size>(
         } else {
             #[unroll]
             for r in 0..QUAD {
-                if first + r < block.rows {
-                    let point = point_of_row(work, first + r, form.product);
+                if first + r < work.block.rows {
+                    let point = point_of_row(work, first + r);
                     #[unroll]
                     for j in 0..ratio_n {
                         let index = comptime!(((i * QUAD + r) * ratio_n + j) as usize);
                         let sum = sums.index(index).read();
                         let column = work.first_column + (j * units_n + unit_column) * QUAD;
-                        store_quad::<A, R, O>(
-                            epilogue,
-                            out,
-                            block,
-                            work,
-                            sum,
-                            &point,
-                            column,
-                            form.product,
-                        );
+                        store_quad::<A, R, O>(epilogue, out, work, sum, &point, column);
                     }
                 }
             }
