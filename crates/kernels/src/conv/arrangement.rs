@@ -14,8 +14,7 @@ use cubecl::server::Handle;
 use windowpane_geometry::{Convolution, DType, FilterLayout, Layout, Shape};
 
 use super::problem::Pass;
-use crate::cube::convert::accumulator;
-use crate::cube::transpose;
+use crate::cube::{accumulator, transpose};
 use crate::device::{Capabilities, Target};
 use crate::strided;
 

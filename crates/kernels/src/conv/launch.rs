@@ -4,14 +4,11 @@ use cubecl::server::Handle;
 use windowpane_geometry::{Activation, Convolution, DType, Precision};
 
 use super::arrangement::Rearrangement;
-use super::common::arguments::Arguments;
-use super::common::epilogue::Epilogue;
-use super::common::split_k;
+use super::common::{Arguments, Epilogue, split_k};
 use super::problem::{Pass, Request, Task, operands, results, windows};
 use super::select::Plan;
-use crate::cube::buffers::BufferError;
-use crate::cube::buffers::{self, Given};
-use crate::cube::convert::accumulator;
+use crate::cube::accumulator;
+use crate::cube::buffers::{self, BufferError, Given};
 use crate::device::{Capabilities, Target};
 use crate::error::{PlanError, ensure};
 use crate::packed;

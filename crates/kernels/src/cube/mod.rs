@@ -10,5 +10,14 @@ pub(crate) mod registers;
 pub(crate) mod transpose;
 pub(crate) mod unit;
 
+pub(crate) use {
+    axis::{AxisArgs, AxisForm, axis_args, coordinate, taps_of},
+    convert::{
+        Widening, accumulator, elem, multiply_add, nearest_integers, round, widen, widen_kept,
+    },
+    registers::{Registers, zeros},
+    unit::{grid, unit_position},
+};
+
 /// The bytes of a sector: the least that memory and caches move.
 pub(crate) const SECTOR: usize = 32;

@@ -2,9 +2,8 @@
 
 use cubecl::prelude::*;
 
-use crate::conv::common::tensor::{TensorArgs, offset, row};
-use crate::cube::convert::round;
-use crate::cube::unit::unit_position;
+use crate::conv::common::{TensorArgs, offset, row};
+use crate::cube::{round, unit_position};
 
 /// Unit (`part`, `f`) adds the rows of its part.
 #[cube(launch_unchecked)]

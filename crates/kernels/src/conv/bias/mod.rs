@@ -8,12 +8,9 @@
 
 use windowpane_geometry::DType;
 
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::buffer::buffer;
-use crate::conv::common::tensor::tensor_args;
+use crate::conv::common::{Arguments, buffer, tensor_args};
 use crate::conv::problem::Task;
-use crate::cube::convert::{accumulator, elem};
-use crate::cube::unit::grid;
+use crate::cube::{accumulator, elem, grid};
 
 mod kernel;
 

@@ -4,7 +4,7 @@ use cubecl::client::Client;
 use cubecl::server::Handle;
 use windowpane_geometry::DType;
 
-use super::epilogue::Epilogue;
+use super::Epilogue;
 use crate::conv::problem::Task;
 
 /// The task, the settings that all plans have, and the tensors, already checked.

@@ -7,8 +7,8 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::{Activation, DType};
 
-use crate::conv::common::buffer::buffer;
-use crate::cube::convert::{nearest_integers, round};
+use super::buffer;
+use crate::cube::{nearest_integers, round};
 
 /// The compile-time options of an epilogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

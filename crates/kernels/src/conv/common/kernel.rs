@@ -4,8 +4,7 @@ use core::fmt::{Debug, Display};
 
 use windowpane_geometry::{Convolution, Precision, Tile, TileOverrides};
 
-use super::arguments::Arguments;
-use super::split_k;
+use super::{Arguments, split_k};
 use crate::conv::problem::{Request, Task};
 use crate::error::{NotApplicable, PlanError};
 

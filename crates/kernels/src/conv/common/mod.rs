@@ -1,14 +1,36 @@
 //! The parts that several kernels share: launch arguments, the index arithmetic that finds operands in memory,
 //! the epilogue, the checks of a configuration, and what estimates of the time have in common.
 
-pub(super) mod arguments;
-pub(super) mod buffer;
+mod arguments;
+mod buffer;
 pub(super) mod cost;
-pub(super) mod epilogue;
+mod epilogue;
 pub(super) mod gather;
-pub(super) mod kernel;
-pub(super) mod pack;
+mod kernel;
+mod pack;
 pub(super) mod rules;
-pub(super) mod run;
+mod run;
 pub(super) mod split_k;
-pub(super) mod tensor;
+mod tensor;
+
+pub(super) use {
+    arguments::Arguments,
+    buffer::buffer,
+    epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish, finish_at, finish_with, optional},
+    gather::{
+        Gather, GatherArgs, GatherArgsLaunch, Phase, Phases, PhasesArgs, Point, Position, Read,
+        Sweep, WeightSteps, columns, further, has_result, inner, load_if, only_phase, phase,
+        phases, reach, read, read_at, reads_inside, result, row_point, row_position, row_result,
+        tap_point, term_point, weight_steps, with_offset,
+    },
+    kernel::Kernel,
+    pack::Packing,
+    rules::{
+        MOST_BLOCK, MOST_CUBES, MOST_PHASES, MOST_ROWS, check_block, check_divisor, check_lanes,
+        check_neighbours, check_number, check_registers, check_shared, check_stages, check_sums,
+        check_units, has_few_phases, has_few_taps, independent_units, register_tile, registers,
+        widest_factor_load, widest_load, widest_register, widest_vector,
+    },
+    run::{Run, RunArgs, RunArgsLaunch, pixel_at, pixels_of},
+    tensor::{Coordinates, Order, TensorArgs, filter_args, offset, place, row, tensor_args},
+};

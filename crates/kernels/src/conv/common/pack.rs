@@ -14,12 +14,9 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, DType};
 
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::buffer::buffer;
-use crate::conv::common::gather::{WeightSteps, columns, inner, weight_steps};
+use super::{Arguments, WeightSteps, buffer, columns, inner, weight_steps};
 use crate::conv::problem::{Pass, Request, Task};
-use crate::cube::convert::{accumulator, elem};
-use crate::cube::unit::{grid, unit_position};
+use crate::cube::{accumulator, elem, grid, unit_position};
 
 /// A layout of repacked filters.
 #[derive(Clone, Copy, Debug)]

@@ -4,9 +4,9 @@
 
 use windowpane_geometry::{Convolution, DType, Tile, TileOverrides};
 
-use crate::conv::common::gather::phases;
+use super::phases;
 use crate::conv::problem::{Pass, Task};
-use crate::cube::convert::accumulator;
+use crate::cube::accumulator;
 use crate::device::Capabilities;
 use crate::error::{PlanError, ensure};
 

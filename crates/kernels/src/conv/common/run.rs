@@ -4,7 +4,7 @@
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
-use crate::conv::common::gather::{GatherArgs, Sweep};
+use super::{GatherArgs, Sweep};
 
 /// Neighbouring rows along the width, and the pixels of a line that they read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

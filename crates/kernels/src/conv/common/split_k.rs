@@ -16,13 +16,9 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{Convolution, LIMIT, Layout};
 
-use super::arguments::Arguments;
-use super::buffer::buffer;
-use super::epilogue::{EpilogueArgs, finish_at};
-use super::rules::widest_load;
+use super::{Arguments, EpilogueArgs, buffer, finish_at, widest_load};
 use crate::conv::problem::{Pass, Request, Task, results, windows};
-use crate::cube::convert::{accumulator, elem};
-use crate::cube::unit::{grid, unit_position};
+use crate::cube::{accumulator, elem, grid, unit_position};
 use crate::device::Capabilities;
 
 /// The number of units that keeps a GPU busy, and the fewest terms that are worth a unit.

@@ -5,14 +5,9 @@ use core::fmt;
 use windowpane_geometry::{Convolution, LIMIT, Layout, Precision, Tile, TileOverrides};
 
 use super::weight;
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::cost;
-use crate::conv::common::gather::columns;
-use crate::conv::common::kernel::Kernel;
-use crate::conv::common::pack::Packing;
-use crate::conv::common::rules::{
-    MOST_ROWS, check_neighbours, check_registers, has_few_phases, independent_units, register_tile,
-    registers, widest_register,
+use crate::conv::common::{
+    Arguments, Kernel, MOST_ROWS, Packing, check_neighbours, check_registers, columns, cost,
+    has_few_phases, independent_units, register_tile, registers, widest_register,
 };
 use crate::conv::problem::{Pass, Request, Task, multiplications};
 use crate::error::{NotApplicable, PlanError, require};

@@ -4,9 +4,10 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
 use super::Form;
-use crate::conv::common::epilogue::{EpilogueArgs, finish_at};
-use crate::conv::common::gather::{GatherArgs, Point, Read, read_at, row_point, tap_point};
-use crate::cube::registers::{Registers, zeros};
+use crate::conv::common::{
+    EpilogueArgs, GatherArgs, Point, Read, finish_at, read_at, row_point, tap_point,
+};
+use crate::cube::{Registers, zeros};
 
 /// The numbers of a launch, besides those of the product.
 #[derive(CubeType, CubeLaunch)]

@@ -14,12 +14,9 @@
 use cubecl::prelude::*;
 use windowpane_geometry::Layout;
 
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::buffer::buffer;
-use crate::conv::common::gather::{Gather, columns};
-use crate::conv::common::pack::Packing;
+use crate::conv::common::{Arguments, Gather, Packing, buffer, columns};
 use crate::conv::problem::{Request, Task, operands, results};
-use crate::cube::convert::{accumulator, elem};
+use crate::cube::{accumulator, elem};
 
 pub(crate) mod config;
 mod kernel;

@@ -17,12 +17,9 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, DType};
 
 use super::config::Config;
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::buffer::buffer;
+use crate::conv::common::{Arguments, buffer};
 use crate::conv::problem::{Pass, Request, Task, results};
-use crate::cube::axis::{AxisArgs, axis_args};
-use crate::cube::convert::{accumulator, elem, round};
-use crate::cube::registers::{Registers, zeros};
+use crate::cube::{AxisArgs, Registers, accumulator, axis_args, elem, round, zeros};
 
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,11 +6,10 @@ use windowpane_geometry::{AXES, Axis, Convolution, Layout, Precision, Tile, Tile
 
 use super::rolling::{self, walks};
 use super::{cost, packing, weight};
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::kernel::Kernel;
-use crate::conv::common::rules::{
-    MOST_ROWS, check_block, check_neighbours, check_number, check_registers, check_sums,
-    has_few_phases, has_few_taps, independent_units, register_tile, registers, widest_vector,
+use crate::conv::common::{
+    Arguments, Kernel, MOST_ROWS, check_block, check_neighbours, check_number, check_registers,
+    check_sums, has_few_phases, has_few_taps, independent_units, register_tile, registers,
+    widest_vector,
 };
 use crate::conv::problem::{Pass, Request, Task};
 use crate::error::{NotApplicable, PlanError, require};

@@ -8,8 +8,7 @@ use super::chunk_vectors;
 use super::config::Config;
 use super::form::Form;
 use super::rolling;
-use crate::conv::common::cost;
-use crate::conv::common::gather::Gather;
+use crate::conv::common::{Gather, cost};
 use crate::conv::problem::Task;
 use crate::cube::SECTOR;
 

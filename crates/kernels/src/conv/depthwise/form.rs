@@ -3,8 +3,7 @@
 use windowpane_geometry::{Convolution, Layout};
 
 use super::config::Config;
-use crate::conv::common::gather::Gather;
-use crate::conv::common::run::Run;
+use crate::conv::common::{Gather, Run};
 
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,11 +4,10 @@ use cubecl::prelude::*;
 
 use super::form::{Across, Form};
 use super::lines::{Line, add_line};
-use crate::conv::common::epilogue::{EpilogueArgs, finish_with};
-use crate::conv::common::gather::{GatherArgs, Point, row_point, tap_point};
-use crate::conv::common::run::RunArgs;
-use crate::cube::registers::{Registers, zeros};
-use crate::cube::unit::unit_position;
+use crate::conv::common::{
+    EpilogueArgs, GatherArgs, Point, RunArgs, finish_with, row_point, tap_point,
+};
+use crate::cube::{Registers, unit_position, zeros};
 
 /// The place of a unit's work.
 #[derive(CubeType, Clone, Copy)]

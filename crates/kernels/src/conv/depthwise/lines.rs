@@ -4,9 +4,8 @@
 use cubecl::prelude::*;
 
 use super::form::{Across, Form};
-use crate::conv::common::gather::GatherArgs;
-use crate::conv::common::run::{pixel_at, pixels_of};
-use crate::cube::registers::Registers;
+use crate::conv::common::{GatherArgs, pixel_at, pixels_of};
+use crate::cube::Registers;
 
 /// A line of pixels.
 #[derive(CubeType, Clone, Copy)]

@@ -29,15 +29,11 @@
 
 use windowpane_geometry::{Convolution, Layout};
 
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::buffer::buffer;
-use crate::conv::common::epilogue::{Epilogue, optional};
-use crate::conv::common::gather::{Gather, Sweep};
-use crate::conv::common::pack::Packing;
-use crate::conv::common::run::RunArgsLaunch;
+use crate::conv::common::{
+    Arguments, Epilogue, Gather, Packing, RunArgsLaunch, Sweep, buffer, optional,
+};
 use crate::conv::problem::{Pass, Request, Task, operands, results};
-use crate::cube::convert::{accumulator, elem};
-use crate::cube::unit::grid;
+use crate::cube::{accumulator, elem, grid};
 
 pub(crate) mod config;
 mod cost;

@@ -25,18 +25,12 @@ use windowpane_geometry::{AXES, Convolution, DType, Layout};
 use super::config::Config;
 use super::kernel::with_bias;
 use super::walk::{MOST_AHEAD, Origin, Pixels, divisor, first_row, load_pixels, run, widened};
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::buffer::buffer;
-use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, finish_with, optional};
-use crate::conv::common::gather::{
-    Gather, GatherArgs, Sweep, WeightSteps, row_point, tap_point, weight_steps,
+use crate::conv::common::{
+    Arguments, Epilogue, EpilogueArgs, Gather, GatherArgs, Packing, Sweep, WeightSteps, buffer,
+    finish_with, optional, row_point, tap_point, weight_steps, widest_vector,
 };
-use crate::conv::common::pack::Packing;
-use crate::conv::common::rules::widest_vector;
 use crate::conv::problem::{Request, Task, operands, results};
-use crate::cube::convert::{Widening, accumulator, elem};
-use crate::cube::registers::{Registers, zeros};
-use crate::cube::unit::grid;
+use crate::cube::{Registers, Widening, accumulator, elem, grid, zeros};
 
 /// The most registers for the sums of unfinished lines, and for weights.
 const MOST_SUMS: u32 = 112;

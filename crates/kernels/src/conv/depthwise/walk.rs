@@ -6,10 +6,8 @@
 use cubecl::prelude::*;
 
 use super::config::Config;
-use crate::conv::common::gather::{GatherArgs, Sweep};
-use crate::conv::common::run::Run;
-use crate::cube::convert::{Widening, widen_kept};
-use crate::cube::registers::Registers;
+use crate::conv::common::{GatherArgs, Run, Sweep};
+use crate::cube::{Registers, Widening, widen_kept};
 
 /// The most lines whose loads are in flight while a line is multiplied.
 pub(super) const MOST_AHEAD: u32 = 3;

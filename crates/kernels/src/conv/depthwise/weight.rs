@@ -23,16 +23,12 @@ use windowpane_geometry::{Convolution, DType};
 
 use super::config::Config;
 use super::walk::{MOST_AHEAD, Origin, Pixels, divisor, first_row, load_pixels, run, widened};
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::buffer::buffer;
-use crate::conv::common::cost;
-use crate::conv::common::gather::{Gather, GatherArgs, Sweep, row_point, tap_point, weight_steps};
-use crate::conv::common::kernel::Kernel;
-use crate::conv::common::split_k;
+use crate::conv::common::{
+    Arguments, Gather, GatherArgs, Kernel, Sweep, buffer, cost, row_point, split_k, tap_point,
+    weight_steps,
+};
 use crate::conv::problem::{Pass, Request, Task, results};
-use crate::cube::convert::{Widening, accumulator, elem, round, widen};
-use crate::cube::registers::{Registers, zeros};
-use crate::cube::unit::grid;
+use crate::cube::{Registers, Widening, accumulator, elem, grid, round, widen, zeros};
 
 /// The units of a cube. There are few, because each uses many registers.
 pub(super) const UNITS: u32 = 128;

@@ -4,11 +4,11 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::AXES;
 
-use crate::conv::common::epilogue::{EpilogueArgs, EpilogueForm, finish, finish_at};
-use crate::conv::common::tensor::{Coordinates, Order, TensorArgs, offset, place, row};
-use crate::cube::axis::{AxisArgs, AxisForm, coordinate, taps_of};
-use crate::cube::convert::multiply_add;
-use crate::cube::unit::unit_position;
+use crate::conv::common::{
+    Coordinates, EpilogueArgs, EpilogueForm, Order, TensorArgs, finish, finish_at, offset, place,
+    row,
+};
+use crate::cube::{AxisArgs, AxisForm, coordinate, multiply_add, taps_of, unit_position};
 
 /// The parameters of a problem, as run-time values.
 #[derive(CubeType, CubeLaunch)]

@@ -13,19 +13,12 @@ use core::fmt;
 
 use windowpane_geometry::{Convolution, Layout, Precision, Tile, TileOverrides};
 
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::buffer::buffer;
-use crate::conv::common::cost;
-use crate::conv::common::epilogue::Epilogue;
-use crate::conv::common::gather::{inner, weight_steps};
-use crate::conv::common::kernel::Kernel;
-use crate::conv::common::rules::independent_units;
-use crate::conv::common::tensor::{Order, filter_args, tensor_args};
+use crate::conv::common::{
+    Arguments, Epilogue, Kernel, Order, buffer, cost, filter_args, independent_units, inner,
+    tensor_args, weight_steps,
+};
 use crate::conv::problem::{Pass, Request, Task, operands, results, windows};
-use crate::cube::SECTOR;
-use crate::cube::axis::{AxisForm, axis_args};
-use crate::cube::convert::{accumulator, elem};
-use crate::cube::unit::grid;
+use crate::cube::{AxisForm, SECTOR, accumulator, axis_args, elem, grid};
 use crate::error::{NotApplicable, PlanError, ensure, require};
 
 mod kernel;

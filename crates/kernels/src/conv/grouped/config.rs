@@ -5,15 +5,10 @@ use core::fmt;
 use windowpane_geometry::{AXES, Convolution, Layout, Precision, Tile, TileOverrides};
 
 use super::{UNITS, packing};
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::cost;
-use crate::conv::common::gather::{Gather, columns, inner};
-use crate::conv::common::kernel::Kernel;
-use crate::conv::common::rules::{
-    check_number, check_registers, has_few_phases, has_few_taps, independent_units, register_tile,
-    registers, widest_load,
+use crate::conv::common::{
+    Arguments, Gather, Kernel, Run, check_number, check_registers, columns, cost, has_few_phases,
+    has_few_taps, independent_units, inner, register_tile, registers, widest_load,
 };
-use crate::conv::common::run::Run;
 use crate::conv::problem::{Pass, Request, Task, fragment};
 use crate::error::{NotApplicable, PlanError, require};
 

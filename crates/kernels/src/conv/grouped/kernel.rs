@@ -3,11 +3,10 @@
 use cubecl::prelude::*;
 
 use super::{Form, LANES};
-use crate::conv::common::epilogue::{EpilogueArgs, finish_at};
-use crate::conv::common::gather::{GatherArgs, row_point, tap_point};
-use crate::conv::common::run::{RunArgs, pixels_of};
-use crate::cube::registers::{Registers, zeros};
-use crate::cube::unit::unit_position;
+use crate::conv::common::{
+    EpilogueArgs, GatherArgs, RunArgs, finish_at, pixels_of, row_point, tap_point,
+};
+use crate::cube::{Registers, unit_position, zeros};
 
 #[cube(launch_unchecked)]
 pub(super) fn grouped<S: Float, A: Float, N: Size>(

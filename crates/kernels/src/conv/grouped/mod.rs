@@ -16,14 +16,11 @@
 
 use windowpane_geometry::Convolution;
 
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::buffer::buffer;
-use crate::conv::common::gather::{Gather, Sweep, columns, inner};
-use crate::conv::common::pack::Packing;
-use crate::conv::common::run::{Run, RunArgsLaunch};
+use crate::conv::common::{
+    Arguments, Gather, Packing, Run, RunArgsLaunch, Sweep, buffer, columns, inner,
+};
 use crate::conv::problem::{Pass, Request, Task, operands, results};
-use crate::cube::convert::{accumulator, elem};
-use crate::cube::unit::grid;
+use crate::cube::{accumulator, elem, grid};
 use crate::error::PlanError;
 
 pub(crate) mod config;

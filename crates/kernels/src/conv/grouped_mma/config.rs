@@ -6,13 +6,9 @@ use windowpane_geometry::{AXES, Convolution, DType, Layout, Precision, Tile, Til
 
 use super::cost;
 use super::form::{CHUNK, Form, HALVES, PLANE, TILES, WALKS, walk_windows};
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::epilogue::Epilogue;
-use crate::conv::common::gather::{Gather, columns, inner, phases};
-use crate::conv::common::kernel::Kernel;
-use crate::conv::common::rules::{
-    MOST_BLOCK, MOST_CUBES, check_block, check_divisor, check_number, check_shared, check_units,
-    widest_factor_load,
+use crate::conv::common::{
+    Arguments, Epilogue, Gather, Kernel, MOST_BLOCK, MOST_CUBES, check_block, check_divisor,
+    check_number, check_shared, check_units, columns, inner, phases, widest_factor_load,
 };
 use crate::conv::problem::{self, Pass, Task};
 use crate::error::{NotApplicable, PlanError, ensure, require};

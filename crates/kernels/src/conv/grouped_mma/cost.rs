@@ -2,9 +2,7 @@
 
 use super::config::Config;
 use super::form::{Form, PLANE};
-use crate::conv::common::cost;
-use crate::conv::common::epilogue::Epilogue;
-use crate::conv::common::gather::Gather;
+use crate::conv::common::{Epilogue, Gather, cost};
 use crate::conv::problem::Task;
 
 /// The cycles of a plane besides its products, and of a product of fragments.

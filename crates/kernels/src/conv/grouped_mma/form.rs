@@ -2,9 +2,7 @@
 
 use windowpane_geometry::{Convolution, Tile};
 
-use crate::conv::common::epilogue::Epilogue;
-use crate::conv::common::gather::{Gather, inner, weight_steps};
-use crate::conv::common::run::Run;
+use crate::conv::common::{Epilogue, Gather, Run, inner, weight_steps};
 use crate::conv::problem::Pass;
 
 /// The number of channels in a chunk, which is also the number of elements in a strip; and the units of a plane.

@@ -11,8 +11,7 @@ use super::results::{
     are_numbers, is_there, piece_of, read_piece, result_of, store_vector, window_of,
 };
 use super::weights::{fill, no_weights, offsets_of};
-use crate::conv::common::epilogue::EpilogueArgs;
-use crate::conv::common::gather::GatherArgs;
+use crate::conv::common::{EpilogueArgs, GatherArgs};
 
 /// The alignment of strips in bytes.
 const ALIGNMENT: usize = 16;

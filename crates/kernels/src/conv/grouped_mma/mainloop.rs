@@ -7,8 +7,7 @@ use cubecl::prelude::*;
 use super::block::PlaneWork;
 use super::form::{CHUNK, Form, HALVES, TILES};
 use super::weights::{Offsets, Weights, fill};
-use crate::conv::common::epilogue::{EpilogueArgs, finish};
-use crate::conv::common::gather::GatherArgs;
+use crate::conv::common::{EpilogueArgs, GatherArgs, finish};
 
 /// One of a plane's walks, and the group of the cube whose pixels it reads.
 #[derive(CubeType, Clone, Copy)]

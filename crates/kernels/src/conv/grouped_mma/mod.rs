@@ -27,11 +27,9 @@
 
 use cubecl::prelude::*;
 
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::buffer::buffer;
-use crate::conv::common::gather::{Gather, weight_steps};
+use crate::conv::common::{Arguments, Gather, buffer, weight_steps};
 use crate::conv::problem::{Request, Task, operands, results};
-use crate::cube::convert::{accumulator, elem};
+use crate::cube::{accumulator, elem};
 use crate::error::PlanError;
 
 mod block;

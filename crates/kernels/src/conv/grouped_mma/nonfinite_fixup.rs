@@ -5,8 +5,7 @@ use cubecl::prelude::*;
 use super::block::BlockArgs;
 use super::form::Form;
 use super::results::{Window, result_of};
-use crate::conv::common::epilogue::{EpilogueArgs, finish_at};
-use crate::conv::common::gather::{GatherArgs, read, tap_point};
+use crate::conv::common::{EpilogueArgs, GatherArgs, finish_at, read, tap_point};
 
 /// Computes a vector of results term by term and stores it to memory.
 #[cube]

@@ -4,8 +4,7 @@ use cubecl::prelude::*;
 
 use super::block::PlaneWork;
 use super::form::{CHUNK, Form};
-use crate::conv::common::gather::load_if;
-use crate::conv::common::gather::{GatherArgs, read};
+use crate::conv::common::{GatherArgs, load_if, read};
 
 /// Loads the pixels that a cube reads into shared memory as strips, with zeros outside the image.
 #[cube]

@@ -4,8 +4,7 @@ use cubecl::prelude::*;
 
 use super::block::{BlockArgs, PlaneWork};
 use super::form::{CHUNK, Form};
-use crate::conv::common::epilogue::{EpilogueArgs, finish_at};
-use crate::conv::common::gather::{GatherArgs, result};
+use crate::conv::common::{EpilogueArgs, GatherArgs, finish_at, result};
 
 /// A window and a vector of its channels, as indices in the whole result.
 #[derive(CubeType, Clone, Copy)]

@@ -4,8 +4,8 @@ use cubecl::prelude::*;
 
 use super::block::{BlockArgs, PlaneWork};
 use super::form::{CHUNK, Form};
-use crate::conv::common::gather::{GatherArgs, tap_point};
-use crate::cube::registers::{Registers, zeros};
+use crate::conv::common::{GatherArgs, tap_point};
+use crate::cube::{Registers, zeros};
 
 /// The offsets of a unit's weights in a line of taps of a group, and which weights of each pair exist.
 ///

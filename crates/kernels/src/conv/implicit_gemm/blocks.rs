@@ -8,11 +8,10 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{Convolution, Layout, Tile};
 
-use crate::conv::common::epilogue::{EpilogueArgs, finish_at, finish_with};
-use crate::conv::common::gather::{
-    Gather, GatherArgs, GatherArgsLaunch, Phase, PhasesArgs, Point, columns, further, has_result,
-    inner, load_if, only_phase, phase, reads_inside, row_point, term_point, weight_steps,
-    with_offset,
+use crate::conv::common::{
+    EpilogueArgs, Gather, GatherArgs, GatherArgsLaunch, Phase, PhasesArgs, Point, columns,
+    finish_at, finish_with, further, has_result, inner, load_if, only_phase, phase, reads_inside,
+    row_point, term_point, weight_steps, with_offset,
 };
 use crate::conv::implicit_gemm::rules::{longest_product, windows_are_pixels};
 use crate::conv::problem::{Pass, results};

@@ -7,8 +7,7 @@ use windowpane_geometry::{Convolution, Tile};
 
 use super::blocks::Product;
 use super::rules::{longest_product, most_splits};
-use crate::conv::common::cost;
-use crate::conv::common::gather::{Gather, columns};
+use crate::conv::common::{Gather, columns, cost};
 use crate::conv::problem::Request;
 use crate::device::Capabilities;
 

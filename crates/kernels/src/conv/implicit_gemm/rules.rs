@@ -2,9 +2,7 @@
 
 use windowpane_geometry::{Axis, Convolution, Tile};
 
-use crate::conv::common::gather::{Gather, columns};
-use crate::conv::common::rules::MOST_CUBES;
-use crate::conv::common::split_k;
+use crate::conv::common::{Gather, MOST_CUBES, columns, split_k};
 use crate::conv::problem::{Pass, Task};
 use crate::error::{NotApplicable, PlanError, ensure, require};
 

@@ -7,8 +7,8 @@ use windowpane_geometry::Tile;
 use super::blocks::{
     CubeWork, Factor, Product, has_piece, load_a, load_b, loaded_row, loaded_term,
 };
-use crate::conv::common::gather::Point;
-use crate::cube::registers::{Registers, zeros};
+use crate::conv::common::Point;
+use crate::cube::{Registers, zeros};
 
 /// How the loads of a block are divided among the units of a cube, at compile time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

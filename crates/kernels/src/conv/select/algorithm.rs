@@ -4,7 +4,7 @@ use core::fmt;
 
 use windowpane_geometry::TileOverrides;
 
-use crate::conv::common::kernel::Kernel;
+use crate::conv::common::Kernel;
 use crate::conv::implicit_gemm::{mma, simt, wgmma};
 use crate::conv::problem::{Pass, Task};
 use crate::conv::{cpu, depthwise, direct, grouped, grouped_mma};

@@ -9,10 +9,9 @@ use windowpane_geometry::{Convolution, Tile, TileOverrides};
 
 use super::arrangement::{Arrangement, Rearrangement};
 use super::bias;
-use super::common::arguments::Arguments;
-use super::common::{rules, split_k};
+use super::common::{Arguments, rules, split_k};
 use super::problem::{self, Pass, Request, Task, results};
-use crate::cube::convert::accumulator;
+use crate::cube::accumulator;
 use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, ensure};
 use crate::packed;

@@ -18,7 +18,7 @@ use cubecl::std::{FastDivmod, FastDivmodExpand};
 use windowpane_geometry::{AXES, Axis, Convolution, LIMIT};
 
 use super::{Gather, GatherArgs, Point, Sweep, SweepArgs, WeightSteps, gcd};
-use crate::conv::common::rules::MOST_PHASES;
+use crate::conv::common::MOST_PHASES;
 use crate::conv::problem::Pass;
 
 /// The phases of a data gradient.

@@ -5,12 +5,9 @@ use core::fmt;
 use windowpane_geometry::{Convolution, Layout, Tile, TileOverrides};
 
 use super::form;
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::gather::{columns, inner};
-use crate::conv::common::kernel::Kernel;
-use crate::conv::common::rules::{
-    MOST_BLOCK, check_block, check_lanes, check_shared, check_stages, check_sums, check_units,
-    widest_factor_load,
+use crate::conv::common::{
+    Arguments, Kernel, MOST_BLOCK, check_block, check_lanes, check_shared, check_stages,
+    check_sums, check_units, columns, inner, widest_factor_load,
 };
 use crate::conv::implicit_gemm::blocks::{LoadTimes, Product};
 use crate::conv::implicit_gemm::cost::Mainloop;

@@ -6,13 +6,12 @@ use cubecl::prelude::*;
 
 use super::form::Form;
 use super::registers;
-use crate::conv::common::epilogue::EpilogueArgs;
-use crate::conv::common::gather::GatherArgs;
+use crate::conv::common::{EpilogueArgs, GatherArgs};
 use crate::conv::implicit_gemm::blocks::{
     BlockArgs, CubeWork, Factor, QUAD, point_of_row, store_quad, work_of,
 };
 use crate::conv::implicit_gemm::staging::{Loaded, has_work, piece};
-use crate::cube::registers::Registers;
+use crate::cube::Registers;
 
 /// The fragments of a plane's sums: opaque ones, or those in registers that units choose.
 #[derive(CubeType)]

@@ -34,11 +34,10 @@ use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 use windowpane_geometry::Precision;
 
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::buffer::buffer;
+use crate::conv::common::{Arguments, buffer};
 use crate::conv::implicit_gemm::blocks::launch_of;
 use crate::conv::problem::{Request, Task, operands, results};
-use crate::cube::convert::{accumulator, elem};
+use crate::cube::{accumulator, elem};
 use crate::error::PlanError;
 
 pub(crate) mod config;

@@ -4,18 +4,16 @@ use core::fmt;
 
 use windowpane_geometry::{Convolution, DType, Precision, Tile, TileOverrides};
 
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::kernel::Kernel;
-use crate::conv::common::rules::{
-    MOST_BLOCK, check_block, check_lanes, check_shared, check_stages, check_sums, check_units,
-    widest_load,
+use crate::conv::common::{
+    Arguments, Kernel, MOST_BLOCK, check_block, check_lanes, check_shared, check_stages,
+    check_sums, check_units, widest_load,
 };
 use crate::conv::implicit_gemm::blocks::{LoadTimes, Product, QUAD};
 use crate::conv::implicit_gemm::cost::Mainloop;
 use crate::conv::implicit_gemm::rules::{self, check_cubes, most_splits};
 use crate::conv::implicit_gemm::search::{Inputs, Search};
 use crate::conv::problem::{Request, Task};
-use crate::cube::convert::accumulator;
+use crate::cube::accumulator;
 use crate::device::Capabilities;
 use crate::error::{NotApplicable, PlanError, require};
 

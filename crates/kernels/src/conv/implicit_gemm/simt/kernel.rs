@@ -4,14 +4,12 @@
 use cubecl::prelude::*;
 
 use super::form::Form;
-use crate::conv::common::epilogue::EpilogueArgs;
-use crate::conv::common::gather::GatherArgs;
+use crate::conv::common::{EpilogueArgs, GatherArgs};
 use crate::conv::implicit_gemm::blocks::{
     BlockArgs, CubeWork, Factor, QUAD, Stores, point_of_row, store_quad, store_rows, work_of,
 };
 use crate::conv::implicit_gemm::staging::{Loaded, has_work, piece};
-use crate::cube::convert::multiply_add;
-use crate::cube::registers::{Registers, zeros};
+use crate::cube::{Registers, multiply_add, zeros};
 
 #[cube(launch_unchecked)]
 pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(

@@ -25,11 +25,10 @@
 
 use cubecl::prelude::*;
 
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::buffer::buffer;
+use crate::conv::common::{Arguments, buffer};
 use crate::conv::implicit_gemm::blocks::launch_of;
 use crate::conv::problem::{Request, Task, operands, results};
-use crate::cube::convert::{accumulator, elem};
+use crate::cube::{accumulator, elem};
 use crate::error::PlanError;
 
 pub(crate) mod config;

@@ -9,10 +9,9 @@ use super::im2col::Im2colWalk;
 use super::kernel::staged_bytes;
 use super::product::{Product, Resident};
 use super::tile::{HALF_BAND, ROWS, WARPGROUP, units, warps};
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::kernel::Kernel;
-use crate::conv::common::rules::{MOST_BLOCK, check_block, check_number, check_sums, check_units};
-use crate::conv::common::split_k;
+use crate::conv::common::{
+    Arguments, Kernel, MOST_BLOCK, check_block, check_number, check_sums, check_units, split_k,
+};
 use crate::conv::implicit_gemm::rules;
 use crate::conv::problem::{Pass, Request, Task};
 use crate::device::Capabilities;

@@ -2,7 +2,7 @@
 
 use windowpane_geometry::{AXES, Convolution};
 
-use crate::conv::common::gather::{Gather, Phases, Sweep};
+use crate::conv::common::{Gather, Phases, Sweep};
 
 /// A product in the form in which the copy engine walks it, or all phases of a data gradient.
 #[derive(Clone, Copy, Debug)]

@@ -76,11 +76,9 @@ use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 use windowpane_geometry::DType;
 
-use crate::conv::common::arguments::Arguments;
-use crate::conv::common::buffer::buffer;
-use crate::conv::common::gather::Gather;
+use crate::conv::common::{Arguments, Gather, buffer};
 use crate::conv::problem::{Pass, Request, Task, results};
-use crate::cube::convert::elem;
+use crate::cube::elem;
 use crate::device::Target;
 use crate::error::PlanError;
 

@@ -16,7 +16,7 @@ use windowpane_geometry::{
 };
 
 use super::tile::{CHUNK_BYTES, LINE};
-use crate::conv::common::gather::{Gather, Sweep};
+use crate::conv::common::{Gather, Sweep};
 use crate::conv::implicit_gemm::rules::windows_are_pixels;
 use crate::conv::problem::{Pass, Request};
 use crate::cube::SECTOR;

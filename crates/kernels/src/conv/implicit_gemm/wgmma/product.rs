@@ -7,7 +7,7 @@ use super::im2col::Im2colWalk;
 use super::pointwise::Pointwise;
 use super::repack::image::{PLANE_LINE, PLANES, Planar, RepackedImage};
 use super::tile::{self, CHUNK, CHUNK_BYTES, HALF_BAND, LINE, bands, is_narrow};
-use crate::conv::common::gather::{self, Gather, Phases, WeightSteps, weight_steps};
+use crate::conv::common::{Gather, Phases, WeightSteps, gather, weight_steps};
 use crate::conv::problem::{Pass, Request, results, windows};
 
 /// The fewest terms of a sum whose factors may be split.

@@ -8,7 +8,7 @@ use super::super::im2col::Im2colWalk;
 use super::super::product::Product;
 use super::super::tile::{bands, unshared_tiles};
 use super::form::Form;
-use crate::conv::common::gather::{GatherArgs, PhasesArgs};
+use crate::conv::common::{GatherArgs, PhasesArgs};
 use crate::conv::problem::Pass;
 
 #[derive(CubeType, CubeLaunch)]

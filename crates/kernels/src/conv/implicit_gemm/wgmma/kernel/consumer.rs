@@ -10,7 +10,7 @@ use super::epilogue::Results;
 use super::form::Form;
 use super::pipeline::{Pipeline, PipelineState, following, place};
 use super::scheduler::{Work, first_stride, is_warp_leader, next_stride, work};
-use crate::conv::common::gather::reach;
+use crate::conv::common::reach;
 
 #[cube]
 pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(

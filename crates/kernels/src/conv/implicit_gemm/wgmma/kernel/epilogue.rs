@@ -23,8 +23,7 @@ use super::accumulators::Accumulators;
 use super::args::Args;
 use super::form::{Form, Panel};
 use super::scheduler::{Work, is_warp_leader};
-use crate::conv::common::epilogue::{EpilogueArgs, finish_at, finish_with};
-use crate::conv::common::gather::{row_position, row_result};
+use crate::conv::common::{EpilogueArgs, finish_at, finish_with, row_position, row_result};
 
 /// The number of units that share a chunk, and the number of chunks that one instruction writes to shared memory.
 const QUAD: u32 = 4;

@@ -19,7 +19,7 @@ use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::tile::WARP;
-use crate::conv::common::epilogue::EpilogueArgs;
+use crate::conv::common::EpilogueArgs;
 
 mod accumulators;
 mod args;

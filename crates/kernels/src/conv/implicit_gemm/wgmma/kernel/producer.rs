@@ -19,9 +19,7 @@ use super::args::Args;
 use super::form::Form;
 use super::pipeline::{Pipeline, PipelineState, following, place};
 use super::scheduler::{Work, first_stride, next_stride, work};
-use crate::conv::common::gather::{
-    GatherArgs, Point, Position, reach, read, row_position, tap_point,
-};
+use crate::conv::common::{GatherArgs, Point, Position, reach, read, row_position, tap_point};
 
 #[cube]
 pub(super) fn produce<'a, E: Float>(

@@ -16,7 +16,7 @@ use cubecl::prelude::*;
 use super::super::tile::WARP;
 use super::args::Args;
 use super::form::Form;
-use crate::conv::common::gather::{Phase, only_phase, phase};
+use crate::conv::common::{Phase, only_phase, phase};
 
 /// A tile of the product, or a share of one.
 #[derive(CubeType, Clone, Copy)]

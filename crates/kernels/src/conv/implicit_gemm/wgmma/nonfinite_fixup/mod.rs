@@ -11,11 +11,11 @@ use super::im2col::Im2colWalk;
 use super::product::Product;
 use super::tile::WARP;
 use super::tile::{BAND, bands};
-use crate::conv::common::buffer::buffer;
-use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, finish_at};
-use crate::conv::common::gather::{Gather, GatherArgs, read_at, row_point, term_point};
+use crate::conv::common::{
+    Epilogue, EpilogueArgs, Gather, GatherArgs, buffer, finish_at, read_at, row_point, term_point,
+};
 use crate::conv::problem::{Pass, results};
-use crate::cube::convert::elem;
+use crate::cube::elem;
 
 pub(super) mod weight;
 

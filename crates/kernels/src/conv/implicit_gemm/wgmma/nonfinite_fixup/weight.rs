@@ -10,8 +10,7 @@ use windowpane_geometry::Tile;
 use super::super::im2col::Im2colWalk;
 use super::super::product::Product;
 use super::super::tile::{BAND, bands};
-use crate::conv::common::buffer::buffer;
-use crate::conv::common::gather::{Gather, GatherArgs, read_at, row_point, tap_point};
+use crate::conv::common::{Gather, GatherArgs, buffer, read_at, row_point, tap_point};
 use crate::conv::problem::{Pass, results, windows};
 
 /// The compile-time options of the kernel.

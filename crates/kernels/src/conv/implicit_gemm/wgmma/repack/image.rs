@@ -4,7 +4,7 @@ use windowpane_geometry::{Convolution, Shape};
 
 use super::super::im2col::Im2colWalk;
 use super::super::tile::{CHUNK_BYTES, LINE};
-use crate::conv::common::gather::{Gather, Sweep};
+use crate::conv::common::{Gather, Sweep};
 use crate::conv::problem::Pass;
 
 /// Pixels with few channels as lines: one line holds all that a window reads of a row of pixels. Where windows have a

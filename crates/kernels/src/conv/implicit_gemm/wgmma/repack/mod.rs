@@ -22,11 +22,9 @@ use windowpane_geometry::{Convolution, DType, FilterLayout, Shape};
 
 use super::product::Product;
 use super::tile::CHUNK_BYTES;
-use crate::conv::common::buffer::buffer;
-use crate::conv::common::gather;
+use crate::conv::common::{buffer, gather};
 use crate::conv::problem::Pass;
-use crate::cube::convert::elem;
-use crate::cube::transpose;
+use crate::cube::{elem, transpose};
 use crate::device::Target;
 
 pub(super) mod image;
