@@ -4,6 +4,7 @@
 pub(crate) mod axis;
 pub(crate) mod buffers;
 pub(crate) mod convert;
+mod numbers;
 pub(crate) mod random;
 pub(crate) mod ranges;
 pub(crate) mod registers;
@@ -15,6 +16,7 @@ pub(crate) use {
     convert::{
         Widening, accumulator, elem, multiply_add, nearest_integers, round, widen, widen_kept,
     },
+    numbers::{Number, numbers},
     registers::{Registers, zeros},
     unit::{grid, unit_position},
 };

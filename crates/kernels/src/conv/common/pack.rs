@@ -16,7 +16,7 @@ use windowpane_geometry::{AXES, Convolution, DType};
 
 use super::{Arguments, WeightSteps, buffer, columns, inner, weight_steps};
 use crate::conv::problem::{Pass, Request, Task};
-use crate::cube::{accumulator, elem, grid, unit_position};
+use crate::cube::{accumulator, elem, grid, numbers, unit_position};
 
 /// A layout of repacked filters.
 #[derive(Clone, Copy, Debug)]
@@ -96,23 +96,14 @@ impl Packing {
                 units,
                 buffer(w, conv.filter().elements()),
                 buffer(&packed, elements),
-                PackArgsLaunch::new(
-                    elements as u32,
-                    (self.beside * self.columns) as u32,
-                    self.columns as u32,
-                    self.beside as u32,
-                    self.width() as u32,
-                    self.inner as u32,
-                    self.taps.iter().product::<usize>() as u32,
-                    width as u32,
-                    height as u32,
-                    self.source.inner as u32,
-                    self.source.column as u32,
-                    self.source.group as u32,
-                    self.source.kernel[0] as u32,
-                    self.source.kernel[1] as u32,
-                    self.source.kernel[2] as u32,
-                ),
+                numbers! { PackArgsLaunch {
+                    elements, columns: self.beside * self.columns, columns_per_group: self.columns,
+                    beside: self.beside, columns_whole: self.width(), inner: self.inner,
+                    taps: self.taps.iter().product::<usize>(), width, height,
+                    inner_step: self.source.inner, column_step: self.source.column,
+                    group_step: self.source.group, depth_step: self.source.kernel[0],
+                    height_step: self.source.kernel[1], width_step: self.source.kernel[2],
+                } },
                 contiguous,
                 elem(dtype),
                 elem(accumulator(dtype)),

@@ -16,7 +16,7 @@ use windowpane_geometry::Layout;
 
 use crate::conv::common::{Arguments, Gather, Packing, buffer, columns};
 use crate::conv::problem::{Request, Task, operands, results};
-use crate::cube::{accumulator, elem};
+use crate::cube::{accumulator, elem, numbers};
 
 pub(crate) mod config;
 mod kernel;
@@ -80,7 +80,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                 epilogue.args(conv.filter().count(), results, out_lanes, dtype),
                 buffer(out, results / out_lanes),
                 gather.args(conv, &packing.steps()),
-                BlockArgsLaunch::new(blocks as u32, row_blocks as u32, column_blocks as u32),
+                numbers! { BlockArgsLaunch { blocks, row_blocks, column_blocks } },
                 form,
                 elem(dtype),
                 elem(accumulator(dtype)),

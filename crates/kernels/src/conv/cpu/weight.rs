@@ -19,7 +19,7 @@ use windowpane_geometry::{AXES, DType};
 use super::config::Config;
 use crate::conv::common::{Arguments, buffer};
 use crate::conv::problem::{Pass, Request, Task, results};
-use crate::cube::{AxisArgs, Registers, accumulator, axis_args, elem, round, zeros};
+use crate::cube::{AxisArgs, Registers, accumulator, axis_args, elem, numbers, round, zeros};
 
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,26 +98,15 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
             buffer(x, conv.input().elements()),
             buffer(dy, conv.output().elements() / lanes),
             buffer(dw, results(conv, Pass::Weight)),
-            ProblemLaunch::new(
-                blocks as u32,
-                column_blocks as u32,
-                channel_blocks as u32,
-                filter.taps() as u32,
-                height as u32,
-                width as u32,
-                conv.input().batch() as u32,
-                filter.channels() as u32,
-                filters as u32,
-                depth_args,
-                height_args,
-                width_args,
-                outputs[0],
-                outputs[1],
-                outputs[2],
-                steps(x_steps.batch, x_steps.channel, x_steps.space),
-                steps(dy_steps.batch, dy_steps.channel, dy_steps.space),
-                steps(dw_steps.count, dw_steps.channel, dw_steps.kernel),
-            ),
+            numbers! { ProblemLaunch {
+                blocks, column_blocks, channel_blocks, taps: filter.taps(), taps_height: height,
+                taps_width: width, samples: conv.input().batch(), channels: filter.channels(),
+                filters, depth: depth_args, height: height_args, width: width_args,
+                outputs_depth: outputs[0], outputs_height: outputs[1], outputs_width: outputs[2],
+                x: steps(x_steps.batch, x_steps.channel, x_steps.space),
+                dy: steps(dy_steps.batch, dy_steps.channel, dy_steps.space),
+                dw: steps(dw_steps.count, dw_steps.channel, dw_steps.kernel),
+            } },
             form,
             elem(dtype),
             elem(accumulator(dtype)),

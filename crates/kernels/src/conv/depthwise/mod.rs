@@ -33,7 +33,7 @@ use crate::conv::common::{
     Arguments, Epilogue, Gather, Packing, RunArgsLaunch, Sweep, buffer, optional,
 };
 use crate::conv::problem::{Pass, Request, Task, operands, results};
-use crate::cube::{accumulator, elem, grid};
+use crate::cube::{accumulator, elem, grid, numbers};
 
 pub(crate) mod config;
 mod cost;
@@ -130,14 +130,9 @@ fn launch_blocks(arguments: &Arguments<'_>, config: Config, gathers: &[Gather]) 
                 Epilogue { bias: None, ..epilogue }.args(channels, results, lanes, dtype),
                 buffer(out, results / lanes),
                 gather.args(conv, &packing.steps()),
-                RunArgsLaunch::new(
-                    units as u32,
-                    lines as u32,
-                    row_runs as u32,
-                    (vectors / chunk_vectors) as u32,
-                    height as u32,
-                    width as u32,
-                ),
+                numbers! { RunArgsLaunch {
+                    units, lines, runs: row_runs, chunks: vectors / chunk_vectors, height, width,
+                } },
                 form,
                 elem(dtype),
                 elem(accumulator(dtype)),

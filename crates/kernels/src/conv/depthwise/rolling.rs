@@ -30,7 +30,7 @@ use crate::conv::common::{
     finish_with, optional, row_point, tap_point, weight_steps, widest_vector,
 };
 use crate::conv::problem::{Request, Task, operands, results};
-use crate::cube::{Registers, Widening, accumulator, elem, grid, zeros};
+use crate::cube::{Registers, Widening, accumulator, elem, grid, numbers, zeros};
 
 /// The most registers for the sums of unfinished lines, and for weights.
 const MOST_SUMS: u32 = 112;
@@ -250,16 +250,10 @@ pub(super) fn launch(
             Epilogue { bias: None, ..epilogue }.args(channels, results, stored, dtype),
             buffer(out, results / stored),
             gather.args(conv, &filters.steps),
-            RollingArgsLaunch::new(
-                units as u32,
-                vectors as u32,
-                runs as u32,
-                pieces as u32,
-                config.lines,
-                height.rows as u32,
-                width.rows as u32,
-                filters.channel as u32,
-            ),
+            numbers! { RollingArgsLaunch {
+                units, vectors, runs, pieces, lines: config.lines, height: height.rows,
+                width: width.rows, filter: filters.channel,
+            } },
             form,
             elem(dtype),
             elem(filters.dtype),

@@ -28,7 +28,7 @@ use crate::conv::common::{
     weight_steps,
 };
 use crate::conv::problem::{Pass, Request, Task, results};
-use crate::cube::{Registers, Widening, accumulator, elem, grid, round, widen, zeros};
+use crate::cube::{Registers, Widening, accumulator, elem, grid, numbers, round, widen, zeros};
 
 /// The units of a cube. There are few, because each uses many registers.
 pub(super) const UNITS: u32 = 128;
@@ -219,25 +219,16 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
                 buffer(dy, conv.output().elements() / lanes),
                 buffer(dw, results * splits),
                 gather.args(conv, &steps),
-                WeightArgsLaunch::new(
-                    cubes as u32,
-                    blocks.chunks as u32,
-                    blocks.tap_blocks as u32,
-                    blocks.height_blocks as u32,
-                    blocks.vectors as u32,
-                    blocks.across as u32,
-                    blocks.across as u32,
-                    blocks.strips as u32,
-                    blocks.runs as u32,
-                    blocks.height.div_ceil(lines) as u32,
-                    lines as u32,
-                    blocks.height as u32,
-                    width.output() as u32,
-                    walks as u32,
-                    walks.div_ceil(splits) as u32,
-                    conv.filter().strides(conv.filter_layout()).count as u32,
-                    results as u32,
-                ),
+                numbers! { WeightArgsLaunch {
+                    cubes, chunks: blocks.chunks, tap_blocks: blocks.tap_blocks,
+                    height_blocks: blocks.height_blocks, vectors: blocks.vectors,
+                    across: blocks.across, across_count: blocks.across, strips: blocks.strips,
+                    runs: blocks.runs, pieces: blocks.height.div_ceil(lines), lines,
+                    height: blocks.height, width: width.output(), walks,
+                    walks_per_part: walks.div_ceil(splits),
+                    channel_step: conv.filter().strides(conv.filter_layout()).count,
+                    part_step: results,
+                } },
                 Form::new(arguments.task, config, units, stored),
                 elem(dtype),
                 elem(accumulator(dtype)),

@@ -18,7 +18,7 @@ use crate::conv::common::{
     tensor_args, weight_steps,
 };
 use crate::conv::problem::{Pass, Request, Task, operands, results, windows};
-use crate::cube::{AxisForm, SECTOR, accumulator, axis_args, elem, grid};
+use crate::cube::{AxisForm, SECTOR, accumulator, axis_args, elem, grid, numbers};
 use crate::error::{NotApplicable, PlanError, ensure, require};
 
 mod kernel;
@@ -200,23 +200,11 @@ fn problem_args(conv: &Convolution, elements: usize, splits: usize) -> ProblemLa
     let windows = windows(conv);
     let outputs = conv.grid().axes().each_ref().map(|axis| axis.output() as i32);
     let part = (elements / splits) as u32;
-    ProblemLaunch::new(
-        elements as u32,
-        tensor_args(&conv.input(), conv.layout()),
-        filter_args(conv),
-        tensor_args(&conv.output(), conv.layout()),
-        depth,
-        height,
-        width,
-        channels,
-        channels,
-        filters,
-        filters,
-        part,
-        windows.div_ceil(splits) as u32,
-        windows as u32,
-        outputs[0],
-        outputs[1],
-        outputs[2],
-    )
+    numbers! { ProblemLaunch {
+        elements, x: tensor_args(&conv.input(), conv.layout()), w: filter_args(conv),
+        y: tensor_args(&conv.output(), conv.layout()), depth, height, width, channels,
+        channels_per_group: channels, filters, filters_per_group: filters, part,
+        part_windows: windows.div_ceil(splits), windows, outputs_depth: outputs[0],
+        outputs_height: outputs[1], outputs_width: outputs[2],
+    } }
 }

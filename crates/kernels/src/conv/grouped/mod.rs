@@ -20,7 +20,7 @@ use crate::conv::common::{
     Arguments, Gather, Packing, Run, RunArgsLaunch, Sweep, buffer, columns, inner,
 };
 use crate::conv::problem::{Pass, Request, Task, operands, results};
-use crate::cube::{accumulator, elem, grid};
+use crate::cube::{accumulator, elem, grid, numbers};
 use crate::error::PlanError;
 
 pub(crate) mod config;
@@ -101,14 +101,10 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
                 epilogue.args(conv.filter().count(), results, LANES, dtype),
                 buffer(out, results / LANES),
                 gather.args(conv, &packing.steps()),
-                RunArgsLaunch::new(
-                    units as u32,
-                    height as u32,
-                    runs as u32,
-                    (vectors / chunk_vectors) as u32,
-                    height as u32,
-                    along.rows as u32,
-                ),
+                numbers! { RunArgsLaunch {
+                    units, lines: height, runs, chunks: vectors / chunk_vectors, height,
+                    width: along.rows,
+                } },
                 form,
                 elem(dtype),
                 elem(accumulator(dtype)),

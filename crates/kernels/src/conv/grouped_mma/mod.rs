@@ -29,7 +29,7 @@ use cubecl::prelude::*;
 
 use crate::conv::common::{Arguments, Gather, buffer, weight_steps};
 use crate::conv::problem::{Request, Task, operands, results};
-use crate::cube::{accumulator, elem};
+use crate::cube::{accumulator, elem, numbers};
 use crate::error::PlanError;
 
 mod block;
@@ -77,15 +77,10 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
                 epilogue.args(conv.filter().count(), results, lanes, dtype),
                 buffer(out, results / lanes),
                 gather.args(conv, &steps),
-                BlockArgsLaunch::new(
-                    chunk_blocks as u32,
-                    height.rows as u32,
-                    width.rows as u32,
-                    steps.column as u32,
-                    lanes as u32,
-                    form.members,
-                    form.walks,
-                ),
+                numbers! { BlockArgsLaunch {
+                    chunks: chunk_blocks, height: height.rows, width: width.rows,
+                    column_step: steps.column, lanes, members: form.members, walks: form.walks,
+                } },
                 form,
                 elem(dtype),
                 elem(accumulator(dtype)),

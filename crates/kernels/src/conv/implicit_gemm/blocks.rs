@@ -15,6 +15,7 @@ use crate::conv::common::{
 };
 use crate::conv::implicit_gemm::rules::{longest_product, windows_are_pixels};
 use crate::conv::problem::{Pass, results};
+use crate::cube::numbers;
 
 /// The number of columns that a unit stores at once.
 pub(crate) const QUAD: u32 = 4;
@@ -218,18 +219,11 @@ pub(crate) fn launch_of(conv: &Convolution, pass: Pass, splits: usize, tile: &Ti
             (conv.groups() * splits) as u32,
         ),
         gather: gather.args(conv, &steps),
-        block: BlockArgsLaunch {
-            rows: rows as u32,
-            terms: terms as u32,
-            terms_per_part: part as u32,
-            parts: splits as u32,
-            part_step: results(conv, pass) as u32,
-            b_column: b[0] as u32,
-            b_group: b[1] as u32,
-            out_column: out[0] as u32,
-            out_group: out[1] as u32,
-            phased: phased.into(),
-        },
+        block: numbers! { BlockArgsLaunch {
+            rows, terms, terms_per_part: part, parts: splits, part_step: results(conv, pass),
+            b_column: b[0], b_group: b[1], out_column: out[0], out_group: out[1],
+            phased: ComptimeOptionArgs::from(phased),
+        } },
     }
 }
 

@@ -22,6 +22,7 @@
 use windowpane_geometry::{AXES, Axis, Convolution};
 
 use crate::conv::problem::Pass;
+use crate::cube::numbers;
 
 mod phases;
 mod point;
@@ -103,20 +104,12 @@ impl Sweep {
     }
 
     fn args(&self, a_step: usize, b_step: usize, out_step: usize) -> SweepArgsLaunch {
-        SweepArgsLaunch::new(
-            self.rows as u32,
-            self.start as i32,
-            self.step as i32,
-            self.tap_step as i32,
-            self.extent as i32,
-            self.taps as u32,
-            self.taps as u32,
-            a_step as i32,
-            (self.tap_first * b_step) as u32,
-            (self.tap_jump * b_step) as u32,
-            (self.out_first * out_step) as u32,
-            (self.out_step * out_step) as u32,
-        )
+        numbers! { SweepArgsLaunch {
+            rows: self.rows, start: self.start, step: self.step, tap_step: self.tap_step,
+            extent: self.extent, taps: self.taps, taps_count: self.taps, a_step,
+            b_first: self.tap_first * b_step, b_step: self.tap_jump * b_step,
+            out_first: self.out_first * out_step, out_step: self.out_step * out_step,
+        } }
     }
 }
 
@@ -186,24 +179,13 @@ impl Gather {
         };
         let (inner, columns) = (inner(conv, self.pass), columns(conv, self.pass));
         let axis = |i: usize| self.axes[i].args(a.space[i], steps.kernel[i], out.space[i]);
-        GatherArgsLaunch::new(
-            axis(0),
-            axis(1),
-            axis(2),
-            self.rows(conv) as u32,
-            columns as u32,
-            inner as u32,
-            inner as u32,
-            a.batch as u32,
-            a.channel as u32,
-            (a.channel * inner) as u32,
-            steps.inner as u32,
-            steps.group as u32,
-            out.batch as u32,
-            out.channel as u32,
-            (out.channel * columns) as u32,
-            GatherForm::new(conv, self.pass),
-        )
+        numbers! { GatherArgsLaunch {
+            depth: axis(0), height: axis(1), width: axis(2), rows: self.rows(conv), columns, inner,
+            inner_count: inner, a_batch: a.batch, a_inner: a.channel, a_group: a.channel * inner,
+            b_inner: steps.inner, b_group: steps.group, out_batch: out.batch,
+            out_column: out.channel, out_group: out.channel * columns,
+            form: GatherForm::new(conv, self.pass),
+        } }
     }
 }
 

@@ -20,6 +20,7 @@ use windowpane_geometry::{AXES, Axis, Convolution, LIMIT};
 use super::{Gather, GatherArgs, Point, Sweep, SweepArgs, WeightSteps, gcd};
 use crate::conv::common::MOST_PHASES;
 use crate::conv::problem::Pass;
+use crate::cube::numbers;
 
 /// The phases of a data gradient.
 #[derive(Clone, Copy, Debug)]
@@ -133,18 +134,11 @@ impl PhasedAxis {
 
     fn args(&self, b_step: usize, out_step: usize) -> PhasedAxisArgsLaunch {
         let rows = self.input.div_ceil(self.stride);
-        PhasedAxisArgsLaunch {
-            stride: self.stride as u32,
-            jump: self.jump as u32,
-            dilation: self.dilation as u32,
-            lift: self.lift as u32,
-            reach: (self.kernel + self.jump - 1) as u32,
-            one_fewer: (self.phase(0).taps - 1).max(1) as u32,
-            rows: rows as u32,
-            large: (self.input + self.stride - rows * self.stride) as u32,
-            b_step: b_step as u32,
-            out_step: out_step as u32,
-        }
+        numbers! { PhasedAxisArgsLaunch {
+            stride: self.stride, jump: self.jump, dilation: self.dilation, lift: self.lift,
+            reach: self.kernel + self.jump - 1, one_fewer: (self.phase(0).taps - 1).max(1), rows,
+            large: self.input + self.stride - rows * self.stride, b_step, out_step,
+        } }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::conv::common::{
     Epilogue, EpilogueArgs, Gather, GatherArgs, buffer, finish_at, read_at, row_point, term_point,
 };
 use crate::conv::problem::{Pass, results};
-use crate::cube::elem;
+use crate::cube::{elem, numbers};
 
 pub(super) mod weight;
 
@@ -79,18 +79,12 @@ pub(super) fn launch(
             buffer(out, results),
             buffer(flags, all),
             gather.args(conv, &steps),
-            FixupArgsLaunch::new(
-                all as u32,
-                (tiles_m * bands(tile)) as u32,
-                tiles_n as u32,
-                gather.terms(conv) as u32,
-                product.columns() as u32,
-                walk.gather.axes[AXES - 1].rows as u32,
-                walk.gather.axes[AXES - 2].rows as u32,
-                walk.line_rows as u32,
-                walk.plane_rows as u32,
-                steps.column as u32,
-            ),
+            numbers! { FixupArgsLaunch {
+                flags: all, bands: tiles_m * bands(tile), tiles_n, terms: gather.terms(conv),
+                columns: product.columns(), line: walk.gather.axes[AXES - 1].rows,
+                plane: walk.gather.axes[AXES - 2].rows, line_rows: walk.line_rows,
+                plane_rows: walk.plane_rows, column_step: steps.column,
+            } },
             form,
             elem(dtype),
         )

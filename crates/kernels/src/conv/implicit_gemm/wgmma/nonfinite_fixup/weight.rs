@@ -12,6 +12,7 @@ use super::super::product::Product;
 use super::super::tile::{BAND, bands};
 use crate::conv::common::{Gather, GatherArgs, buffer, read_at, row_point, tap_point};
 use crate::conv::problem::{Pass, results, windows};
+use crate::cube::numbers;
 
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,22 +71,13 @@ pub(crate) fn launch(
             buffer(out, results * splits),
             buffer(flags, all),
             gather.args(conv, &steps),
-            WeightArgsLaunch::new(
-                all as u32,
-                (tiles_m * bands(tile)) as u32,
-                tiles_n as u32,
-                splits as u32,
-                product.slices() as u32,
-                width as u32,
-                height as u32,
-                conv.filter().taps() as u32,
-                windows(conv) as u32,
-                (steps_per_part * product.line()) as u32,
-                results as u32,
-                steps.group as u32,
-                steps.column as u32,
-                steps.inner as u32,
-            ),
+            numbers! { WeightArgsLaunch {
+                flags: all, bands: tiles_m * bands(tile), tiles_n, parts: splits,
+                slices: product.slices(), width, height, taps: conv.filter().taps(),
+                windows: windows(conv), windows_per_part: steps_per_part * product.line(),
+                part_step: results, group_step: steps.group, row_step: steps.column,
+                column_step: steps.inner,
+            } },
             Form { line: product.slice() as u32 },
         )
     }

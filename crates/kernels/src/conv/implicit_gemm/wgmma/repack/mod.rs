@@ -24,7 +24,7 @@ use super::product::Product;
 use super::tile::CHUNK_BYTES;
 use crate::conv::common::{buffer, gather};
 use crate::conv::problem::Pass;
-use crate::cube::{elem, transpose};
+use crate::cube::{elem, numbers, transpose};
 use crate::device::Target;
 
 pub(super) mod image;
@@ -103,25 +103,17 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
     let [_, image_height, image_width] = input.space().three(1);
     let plane = image_height * image_width * input.channels();
     let stores_all_rows = repacked.rows > 1 || repacked.planar.is_some();
-    let args = ImageArgsLaunch {
-        chunks: chunks as u32,
-        pixel: (repacked.pixel / form.chunk) as u32,
-        width: repacked.width as u32,
-        height: repacked.height as u32,
-        channels: input.channels() as u32,
-        rows: repacked.rows as u32,
-        pixels: repacked.planar.map_or(chunks, |planar| planar.pixels) as u32,
-        row_sets: repacked.planar.map_or(1, |planar| planar.row_sets) as u32,
-        step: repacked.planar.map_or(1, |_| repacked.step) as u32,
+    let args = numbers! { ImageArgsLaunch {
+        chunks, pixel: repacked.pixel / form.chunk, width: repacked.width, height: repacked.height,
+        channels: input.channels(), rows: repacked.rows,
+        pixels: repacked.planar.map_or(chunks, |planar| planar.pixels),
+        row_sets: repacked.planar.map_or(1, |planar| planar.row_sets),
+        step: repacked.planar.map_or(1, |_| repacked.step),
         first_row: if stores_all_rows { height.start(0) as i32 } else { 0 },
         first_column: if repacked.pads { 0 } else { width.start(0) as i32 },
-        planes: (input.elements() / plane) as u32,
-        image_height: image_height as u32,
-        image_width: image_width as u32,
-        plane_step: plane as u32,
-        row_step: source.space[1] as u32,
-        column_step: source.space[2] as u32,
-    };
+        planes: input.elements() / plane, image_height, image_width, plane_step: plane,
+        row_step: source.space[1], column_step: source.space[2],
+    } };
     let repacked_chunks = chunks * product.parts;
     let repacked = client.empty(repacked_chunks * CHUNK_BYTES);
     let units = CubeDim::new_1d(UNITS);
@@ -266,27 +258,17 @@ fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Hand
     let [_, _, along] = conv.grid().axes();
     let (repacked, lines) = (product.repacked, product.lines());
     let steps = product.weights();
-    let args = PackArgsLaunch {
-        elements: (product.flat_elements() / product.parts) as u32,
-        inner: inner as u32,
-        taps: (depth * height * width) as u32,
-        width: width as u32,
-        height: height as u32,
-        columns: product.columns() as u32,
-        pixel: lines.map_or(inner, |repacked| repacked.pixel) as u32,
-        row: repacked.map_or(inner, |_| terms) as u32,
-        terms: terms as u32,
-        rows: repacked.map_or(1, |repacked| repacked.rows) as u32,
-        dilation: lines.map_or(1, |_| along.dilation()) as u32,
-        kernel_height: kernel[1] as u32,
-        kernel_width: kernel[2] as u32,
-        inner_step: steps.inner as u32,
-        column_step: steps.column as u32,
-        group_step: steps.group as u32,
-        depth_step: steps.kernel[0] as u32,
-        height_step: steps.kernel[1] as u32,
-        width_step: steps.kernel[2] as u32,
-    };
+    let args = numbers! { PackArgsLaunch {
+        elements: product.flat_elements() / product.parts, inner, taps: depth * height * width,
+        width, height, columns: product.columns(),
+        pixel: lines.map_or(inner, |repacked| repacked.pixel),
+        row: repacked.map_or(inner, |_| terms), terms,
+        rows: repacked.map_or(1, |repacked| repacked.rows),
+        dilation: lines.map_or(1, |_| along.dilation()), kernel_height: kernel[1],
+        kernel_width: kernel[2], inner_step: steps.inner, column_step: steps.column,
+        group_step: steps.group, depth_step: steps.kernel[0], height_step: steps.kernel[1],
+        width_step: steps.kernel[2],
+    } };
     pack(client, conv, dtype, w, args, product.parts)
 }
 
