@@ -19,7 +19,7 @@ pub(super) use {
     epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish, finish_at, finish_with, optional},
     gather::{
         Gather, GatherArgs, GatherArgsLaunch, Phase, Phases, PhasesArgs, Point, Position, Read,
-        Sweep, WeightSteps, columns, further, has_result, inner, load_if, only_phase, phase,
+        Sweep, WeightSteps, columns, further, has_result, inner, load_if, moved, only_phase, phase,
         phases, reach, read, read_at, reads_inside, result, row_point, row_position, row_result,
         tap_point, term_point, weight_steps, with_offset,
     },

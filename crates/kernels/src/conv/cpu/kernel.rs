@@ -5,7 +5,7 @@ use cubecl::std::FastDivmod;
 
 use super::Form;
 use crate::conv::common::{
-    EpilogueArgs, GatherArgs, Point, Read, finish_at, read_at, row_point, tap_point,
+    EpilogueArgs, GatherArgs, Point, Read, finish_at, moved, read_at, row_point, tap_point,
 };
 use crate::cube::{Registers, zeros};
 
@@ -56,13 +56,8 @@ pub(super) fn cpu<S: Float, A: Float, N: Size, O: Size>(
     #[unroll]
     for r in 0..form.rows {
         let row = row_point(gather, min(first_row + r, gather.rows - 1));
-        rows.push(Point {
-            depth: row.depth,
-            height: row.height,
-            width: row.width,
-            a: row.a + group * gather.a_group,
-            other: row.other + group * gather.out_group,
-        });
+        let other = row.other + group * gather.out_group;
+        rows.push(moved(&row, row.a + group * gather.a_group, other));
     }
     let sums = zeros::<A, N>(comptime!(form.rows * form.vectors));
 

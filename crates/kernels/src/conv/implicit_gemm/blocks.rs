@@ -10,8 +10,8 @@ use windowpane_geometry::{Convolution, Layout, Tile};
 
 use crate::conv::common::{
     EpilogueArgs, Gather, GatherArgs, GatherArgsLaunch, Phase, PhasesArgs, Point, columns,
-    finish_at, finish_with, further, has_result, inner, load_if, only_phase, phase, reads_inside,
-    row_point, term_point, weight_steps, with_offset,
+    finish_at, finish_with, further, has_result, inner, load_if, moved, only_phase, phase,
+    reads_inside, row_point, term_point, weight_steps, with_offset,
 };
 use crate::conv::implicit_gemm::rules::{longest_product, windows_are_pixels};
 use crate::conv::problem::{Pass, results};
@@ -322,13 +322,7 @@ pub(crate) fn loaded_row(work: &CubeWork<'_>, row: u32) -> Point {
     let last = work.block.rows - comptime!(work.product.a.lines_per_load());
     let point = point_of_row(work, min(work.first_row + row, last));
     let point = with_offset(&work.phase.gather, &point);
-    Point {
-        depth: point.depth,
-        height: point.height,
-        width: point.width,
-        a: point.a + work.group * work.phase.gather.a_group,
-        other: point.other,
-    }
+    moved(&point, point.a + work.group * work.phase.gather.a_group, point.other)
 }
 
 /// A term of the product, ready for loading.

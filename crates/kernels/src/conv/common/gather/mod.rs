@@ -29,8 +29,9 @@ mod point;
 
 pub(crate) use phases::{Phase, Phases, PhasesArgs, has_result, only_phase, phase};
 pub(crate) use point::{
-    GatherArgs, GatherArgsLaunch, Point, Position, Read, further, load_if, reach, read, read_at,
-    reads_inside, result, row_point, row_position, row_result, tap_point, term_point, with_offset,
+    GatherArgs, GatherArgsLaunch, Point, Position, Read, further, load_if, moved, reach, read,
+    read_at, reads_inside, result, row_point, row_position, row_result, tap_point, term_point,
+    with_offset,
 };
 use point::{SweepArgs, SweepArgsLaunch};
 

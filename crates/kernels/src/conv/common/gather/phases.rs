@@ -203,12 +203,12 @@ pub(crate) fn phase(gather: &GatherArgs, phases: &PhasesArgs, nth: u32) -> Phase
     let (height, height_sweep) = if comptime!(gather.form.rank > 1) {
         axis_of_phase(&gather.height, &phases.height, h)
     } else {
-        only(&gather.height)
+        (only(), gather.height)
     };
     let (depth, depth_sweep) = if comptime!(gather.form.rank > 2) {
         axis_of_phase(&gather.depth, &phases.depth, d)
     } else {
-        only(&gather.depth)
+        (only(), gather.depth)
     };
     let gather = GatherArgs {
         depth: depth_sweep,
@@ -235,17 +235,13 @@ pub(crate) fn phase(gather: &GatherArgs, phases: &PhasesArgs, nth: u32) -> Phase
 #[cube]
 #[allow(clippy::clone_on_copy, reason = "CubeCL cannot dereference a struct")]
 pub(crate) fn only_phase(gather: &GatherArgs) -> Phase {
-    let (depth, _) = only(&gather.depth);
-    let (height, _) = only(&gather.height);
-    let (width, _) = only(&gather.width);
-    Phase { gather: gather.clone(), depth, height, width }
+    Phase { gather: gather.clone(), depth: only(), height: only(), width: only() }
 }
 
 /// An axis with one phase, whose rows all have results.
 #[cube]
-#[allow(clippy::clone_on_copy, reason = "CubeCL cannot dereference a struct")]
-fn only(sweep: &SweepArgs) -> (AxisOfPhase, SweepArgs) {
-    (AxisOfPhase { back: 0i32.runtime(), rows: u32::MAX.runtime() }, sweep.clone())
+fn only() -> AxisOfPhase {
+    AxisOfPhase { back: 0i32.runtime(), rows: u32::MAX.runtime() }
 }
 
 #[cube]

@@ -167,13 +167,13 @@ fn weight(sweep: &SweepArgs, t: u32) -> u32 {
 /// The term that is `by` terms after another one of the same tap.
 #[cube]
 pub(crate) fn further(gather: &GatherArgs, term: &Point, by: u32) -> Point {
-    Point {
-        depth: term.depth,
-        height: term.height,
-        width: term.width,
-        a: term.a + by * gather.a_inner,
-        other: term.other + by * gather.b_inner,
-    }
+    moved(term, term.a + by * gather.a_inner, term.other + by * gather.b_inner)
+}
+
+/// A row or a term at the same coordinates with other offsets.
+#[cube]
+pub(crate) fn moved(point: &Point, a: u32, other: u32) -> Point {
+    Point { depth: point.depth, height: point.height, width: point.width, a, other }
 }
 
 /// The element that a row reads at a term.
@@ -193,6 +193,14 @@ pub(crate) fn read_at(gather: &GatherArgs, one: &Point, other: &Point) -> Read {
     let h = one.height + other.height;
     let w = one.width + other.width;
     let inside = reads_inside(gather, one, other);
+    let at = place(gather, d, h, w);
+    let at = if comptime!(gather.form.clipped) { select(inside, at, 0i32) } else { at };
+    Read { inside, at: one.a + other.a + at as u32 }
+}
+
+/// The offset of coordinates from the first element of a sample.
+#[cube]
+fn place(gather: &GatherArgs, d: i32, h: i32, w: i32) -> i32 {
     let mut at = w * gather.width.a_step;
     if comptime!(gather.form.rank > 1) {
         at += h * gather.height.a_step;
@@ -200,8 +208,7 @@ pub(crate) fn read_at(gather: &GatherArgs, one: &Point, other: &Point) -> Read {
     if comptime!(gather.form.rank > 2) {
         at += d * gather.depth.a_step;
     }
-    let at = if comptime!(gather.form.clipped) { select(inside, at, 0i32) } else { at };
-    Read { inside, at: one.a + other.a + at as u32 }
+    at
 }
 
 /// Whether an axis has coordinate `x`.
@@ -215,20 +222,8 @@ fn is_inside(sweep: &SweepArgs, x: i32, #[comptime] clipped: bool) -> bool {
 /// together is then the sum of the two parts, if it is inside.
 #[cube]
 pub(crate) fn with_offset(gather: &GatherArgs, point: &Point) -> Point {
-    let mut at = point.width * gather.width.a_step;
-    if comptime!(gather.form.rank > 1) {
-        at += point.height * gather.height.a_step;
-    }
-    if comptime!(gather.form.rank > 2) {
-        at += point.depth * gather.depth.a_step;
-    }
-    Point {
-        depth: point.depth,
-        height: point.height,
-        width: point.width,
-        a: point.a + at as u32,
-        other: point.other,
-    }
+    let at = place(gather, point.depth, point.height, point.width);
+    moved(point, point.a + at as u32, point.other)
 }
 
 /// Whether the element that a row and a term read together is inside the tensor.
