@@ -122,45 +122,29 @@ impl Operands<'_> {
     fn check(
         &self,
         conv: &Convolution,
-        dtype: DType,
+        [dtype, result]: [DType; 2],
         device: &Capabilities,
     ) -> Result<(), BufferError> {
-        let given = |name, handle, elements| Given { name, handle, dtype, elements };
-        let filters = conv.filter().count();
-        let input = |name, handle| given(name, handle, conv.input().elements());
-        let output = |name, handle| given(name, handle, conv.output().elements());
-        let weights = |name, handle| given(name, handle, conv.filter().elements());
-        match *self {
-            Self::Forward { x, w, bias, residual, y, .. } => {
-                let bias = bias.map(|bias| given("the bias", bias, filters));
-                let residual = residual.map(|residual| output("the residual", residual));
-                let read = [input("the input", x), weights("the filters", w)];
-                let read: Vec<_> = read.into_iter().chain(bias).chain(residual).collect();
-                buffers::check(device, &read, &[output("the output", y)])
-            }
-            Self::Quantized { x, w, scale, bias, output: result, y, .. } => {
-                let number =
-                    |name, handle| Given { dtype: DType::F32, ..given(name, handle, filters) };
-                let read =
-                    [input("the input", x), weights("the filters", w), number("the scales", scale)];
-                let bias = bias.map(|bias| number("the bias", bias));
-                let read: Vec<_> = read.into_iter().chain(bias).collect();
-                let y = Given { dtype: result, ..output("the output", y) };
-                buffers::check(device, &read, &[y])
-            }
-            Self::Data { dy, w, dx } => {
-                let read = [output("the output's gradient", dy), weights("the filters", w)];
-                buffers::check(device, &read, &[input("the input's gradient", dx)])
-            }
-            Self::Weight { dy, x, dw } => {
-                let read = [output("the output's gradient", dy), input("the input", x)];
-                buffers::check(device, &read, &[weights("the filters' gradient", dw)])
-            }
-            Self::Bias { dy, db } => {
-                let read = [output("the output's gradient", dy)];
-                buffers::check(device, &read, &[given("the bias's gradient", db, filters)])
-            }
+        let pass = self.pass();
+        let ([one, other], out, epilogue) = self.parts();
+        let given = |name, handle, dtype, elements| Given { name, handle, dtype, elements };
+        let [one_name, other_name, out_name] = match pass {
+            Pass::Forward => ["the input", "the filters", "the output"],
+            Pass::Data => ["the output's gradient", "the filters", "the input's gradient"],
+            Pass::Weight => ["the input", "the output's gradient", "the filters' gradient"],
+            Pass::Bias => ["the output's gradient", "", "the bias's gradient"],
+        };
+        let ([first, second], results) = (operands(conv, pass), results(conv, pass));
+        let mut read = vec![given(one_name, one, dtype, first)];
+        if pass != Pass::Bias {
+            read.push(given(other_name, other, dtype, second));
         }
+        let filters = conv.filter().count();
+        let number = if epilogue.scale.is_some() { DType::F32 } else { dtype };
+        read.extend(epilogue.scale.map(|scale| given("the scales", scale, number, filters)));
+        read.extend(epilogue.bias.map(|bias| given("the bias", bias, number, filters)));
+        read.extend(epilogue.residual.map(|it| given("the residual", it, dtype, results)));
+        buffers::check(device, &read, &[given(out_name, out, result, results)])
     }
 }
 
@@ -180,21 +164,30 @@ pub fn launch(
     let request = Request { pass: tensors.pass(), dtype, precision };
     let result = tensors.result(dtype)?;
     plan.check(conv, request, device)?;
-    tensors.check(conv, dtype, device)?;
+    tensors.check(conv, [dtype, result], device)?;
     if results(conv, request.pass) == 0 {
         return Ok(());
     }
     if windows(conv) == 0 {
         return Err(PlanError::NoWindows);
     }
-    let (factors, out, epilogue) = tensors.parts();
-    let unpacked = Unpacked::new(target, request, result, conv, (factors, out));
+    let ([one, other], out, epilogue) = tensors.parts();
+    let unpack = |handle: &Handle, elements| match device.packs(dtype) {
+        true => packed::unpack(target, dtype, handle, elements),
+        false => handle.clone(),
+    };
+    let [first, second] = operands(conv, request.pass);
+    let factors = [unpack(one, first), unpack(other, second)];
+    let unpacked = match device.packs(result) {
+        true => packed::room(client, result, results(conv, request.pass)),
+        false => out.clone(),
+    };
     let (request, stored) = (request.computed(device), device.computed(result));
     let read = plan.arrangement.of(conv, request.pass).ok_or(PlanError::Foreign)?;
     let rearrangement = Rearrangement::new(conv, plan.arrangement, request.pass);
     let types = [request.dtype, stored];
-    let factors = unpacked.factors.each_ref();
-    let own = rearrangement.before(target, types, factors, epilogue.residual, &unpacked.out);
+    let factors = factors.each_ref();
+    let own = rearrangement.before(target, types, factors, epilogue.residual, &unpacked);
     let arguments = Arguments {
         client,
         task: Task { conv: &read, request, device },
@@ -211,43 +204,11 @@ pub fn launch(
         },
     };
     compute(plan, &arguments)?;
-    rearrangement.after(target, stored, &own.out, &unpacked.out);
+    rearrangement.after(target, stored, &own.out, &unpacked);
     if device.packs(result) {
-        packed::pack(target, result, &unpacked.out, out, results(conv, request.pass));
+        packed::pack(target, result, &unpacked, out, results(conv, request.pass));
     }
     Ok(())
-}
-
-/// The tensors of a launch in types that the device's kernels have.
-struct Unpacked {
-    factors: [Handle; 2],
-    out: Handle,
-}
-
-impl Unpacked {
-    /// Unpacks the factors, and allocates the result, where the device packs their types.
-    fn new(
-        target: Target<'_>,
-        request: Request,
-        result: DType,
-        conv: &Convolution,
-        (factors, out): ([&Handle; 2], &Handle),
-    ) -> Self {
-        let Request { pass, dtype, .. } = request;
-        let device = target.device;
-        let unpack = |handle: &Handle, elements| match device.packs(dtype) {
-            true => packed::unpack(target, dtype, handle, elements),
-            false => handle.clone(),
-        };
-        let [first, second] = operands(conv, pass);
-        Self {
-            factors: [unpack(factors[0], first), unpack(factors[1], second)],
-            out: match device.packs(result) {
-                true => packed::room(target.client, result, results(conv, pass)),
-                false => out.clone(),
-            },
-        }
-    }
 }
 
 /// Launches the plan's kernel, and the addition of its parts if sums are split.
