@@ -2,9 +2,7 @@
 //!
 //! For readers who know CUDA but not CubeCL: a *cube* is a block, a *unit* a thread, and `comptime!` corresponds to a
 //! template parameter. The kernel is persistent: each multiprocessor has one cube, or two where tiles are small. A
-//! cube computes one tile of the product after another (`tile = CUBE_POS_X; tile += CUBE_COUNT_X`), ordered by
-//! column first, so that cubes that run at the same time read the same rows. If few tiles are left for the last wave,
-//! each is divided among several cubes: a cube computes the rows of one warpgroup (a *share* of the tile).
+//! cube computes one tile of the product after another, or a *share* of a tile (`scheduler`).
 //!
 //! Words of this folder: a *chunk* is 16 bytes, the unit of the copy engine and of the swizzle (in results, 8 columns).
 //! A *line* in shared memory is 128 bytes. A *slice* is as many channels of a tap as fit in a line, which is narrower
@@ -42,35 +40,22 @@
 //! read them, and there are few instructions between the products of two stages.
 //!
 //! Both operands may be contiguous along the terms or across them (`K` or `MN` major), so the same loop computes
-//! all three passes:
-//!
-//! ```text
-//!           rows                      columns                   terms of a step
-//! forward   windows, by im2col        filters                   a tap's slice of channels
-//! data      coordinates, by im2col    channels, across          a tap's slice of filters
-//! weight    filters, across           slices of taps, im2col    windows
-//! ```
+//! all three passes (`producer`).
 //!
 //! With one tap and channels first, the planes of samples are matrices already (`pointwise`). In a weight gradient of
 //! small groups, several groups are multiplied as one, and the results between two groups are not stored.
 //!
-//! A data gradient with strides is one such product for each phase (`Gather`). One launch computes all of them: the
-//! copy engine walks the same coordinates for each, and its taps are at different offsets (`Im2colWalk::over`). Only
-//! where results may have to be recomputed, each phase is a launch of its own.
+//! A data gradient with strides is one such product for each phase (`Gather`). One launch computes all of them
+//! (`Im2colWalk::over`), except where results may have to be recomputed.
 //!
 //! Where tiles are few, sums are split into parts, which a separate launch (`split_k`) adds; where factors are split
 //! or pixels are put in lines, only those of a weight gradient.
 //!
-//! Some operands are repacked first (`repack`). Pixels with few channels, which the engine cannot read or which would
-//! fill only a fraction of a line, become lines that hold all that a window reads of a row. Longer pixels, and those of an
-//! output gradient, are padded if they are no whole chunks, and so are rows of filters that are no whole lines of memory, where the
-//! estimate says that loading whole lines saves more than the copy takes. Filters whose terms are not contiguous are
-//! transposed. A strict `f32` is split into two `tf32`, and three products of these make up the whole product. For the
-//! weight gradient it is split into three `bf16`, with six products, since matrix units accept operands that are not
-//! contiguous along the terms only in 16 bits. The zeros and the neighbours' values that are multiplied in addition do not
-//! change finite results, but may turn infinite ones into NaN. Therefore, where factors are split, or a forward pass reads
-//! lines of several pixels, the warps flag results that are not finite, and these are recomputed from the original operands
-//! (`nonfinite_fixup`).
+//! Some operands are repacked first (`repack`): pixels with few channels become lines that hold all that a window reads of
+//! a row, other pixels and filters are padded where that pays off, and a strict `f32` is split into parts: two `tf32`, or
+//! three `bf16` for the weight gradient, since matrix units accept operands that are not contiguous along the terms only
+//! in 16 bits. The zeros and the neighbours' values that are multiplied in addition may turn infinite results into NaN, so
+//! results that are not finite are recomputed from the original operands (`nonfinite_fixup`).
 
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
