@@ -23,19 +23,12 @@ pub fn explain(
 fn verdict(kernel: Algorithm, chosen: Algorithm, request: Request, task: Task<'_>) -> Verdict {
     let Task { conv, device, .. } = task;
     let options = PlanOptions { algorithm: Some(kernel), ..PlanOptions::default() };
+    let applied =
+        forms(task, options).map(|(_, read)| kernel.applies(Task { conv: &read, ..task }));
+    let applied: Vec<_> = applied.collect();
     // The reason in the last form is about more than the form.
-    let mut reason = None;
-    for (_, read) in forms(task, options) {
-        match kernel.applies(Task { conv: &read, ..task }) {
-            Err(found) => reason = Some(found),
-            Ok(()) => {
-                reason = None;
-                break;
-            }
-        }
-    }
-    if let Some(reason) = reason {
-        return Verdict::DoesNotApply(reason);
+    if let (true, Some(Err(reason))) = (applied.iter().all(Result::is_err), applied.last()) {
+        return Verdict::DoesNotApply(*reason);
     }
     let plan = Plan::new(conv, request, options, device);
     let seconds = plan.map(|plan| plan.seconds(task));
