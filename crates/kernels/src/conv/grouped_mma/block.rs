@@ -4,6 +4,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
 use super::form::{Form, PLANE};
+use crate::conv::common::GatherArgs;
 
 /// The numbers of a launch, besides those of the gather.
 #[derive(CubeType, CubeLaunch)]
@@ -23,9 +24,12 @@ pub(super) struct BlockArgs {
 }
 
 /// The place of a plane's work.
-#[derive(CubeType, Clone, Copy)]
-#[expand(derive(Clone, Copy))]
-pub(super) struct PlaneWork {
+#[derive(CubeType)]
+pub(super) struct PlaneWork<'a> {
+    pub(super) gather: &'a GatherArgs,
+    pub(super) block: &'a BlockArgs,
+    #[cube(comptime)]
+    pub(super) form: Form,
     /// The first line and the first column of the cube's windows.
     pub(super) line: u32,
     pub(super) column: u32,
@@ -38,10 +42,17 @@ pub(super) struct PlaneWork {
 
 /// The work of a plane.
 #[cube]
-pub(super) fn work_of(block: &BlockArgs, #[comptime] form: Form) -> PlaneWork {
+pub(super) fn work_of<'a>(
+    gather: &'a GatherArgs,
+    block: &'a BlockArgs,
+    #[comptime] form: Form,
+) -> PlaneWork<'a> {
     let (across, chunk) = block.chunks.div_mod(CUBE_POS_X);
     let (plane, unit) = (UNIT_POS / PLANE, UNIT_POS % PLANE);
-    PlaneWork {
+    PlaneWork::<'a> {
+        gather,
+        block,
+        form,
         line: CUBE_POS_Y * comptime!(form.lines()),
         column: across * comptime!(form.windows()),
         chunk: chunk * comptime!(form.chunks),

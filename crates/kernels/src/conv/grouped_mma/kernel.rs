@@ -29,12 +29,12 @@ pub(super) fn grouped_mma<S: Float, A: Float, R: Float, N: Size>(
     #[define(A)] _accumulator: ElemType,
     #[define(R)] _staged: ElemType,
 ) {
-    let work = work_of(block, form);
+    let work = work_of(gather, block, form);
     let mut shared =
         Shared::<[Vector<S, N>]>::new_aligned_slice(comptime!(form.shared() as usize), ALIGNMENT);
-    sum_walks::<S, A, R, N>(a, w, epilogue, gather, block, &work, &mut shared, form);
+    sum_walks::<S, A, R, N>(a, w, epilogue, &work, &mut shared);
     sync_cube();
-    store_pieces::<S, A, R, N>(a, w, epilogue, out, gather, block, &work, &shared, form);
+    store_pieces::<S, A, R, N>(a, w, epilogue, out, &work, &shared);
 }
 
 /// Loads the cube's pixels into shared memory, computes the walks of a plane group by group, and writes the sums to
@@ -44,37 +44,33 @@ fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
     epilogue: &EpilogueArgs<S, N>,
-    gather: &GatherArgs,
-    block: &BlockArgs,
-    work: &PlaneWork,
+    work: &PlaneWork<'_>,
     shared: &mut Shared<[Vector<S, N>]>,
-    #[comptime] form: Form,
 ) {
-    let offsets = offsets_of(gather, block, work, form);
+    let form = comptime!(work.form);
+    let offsets = offsets_of(work);
     let weights = no_weights::<S>(form);
-    stage::<S, N>(a, gather, work, shared, form);
+    stage::<S, N>(a, work, shared);
     // These loads overlap with the other planes' loads of pixels.
-    fill::<S>(w, gather, work, &offsets, &weights, work.group, 0u32, form);
+    fill::<S>(w, work, &offsets, &weights, work.group, 0u32);
     sync_cube();
-    for member in 0..block.members {
+    for member in 0..work.block.members {
         let group = work.group + member;
-        for walk in 0..block.walks {
-            if work.column + walk * comptime!(form.walk_windows()) < block.width {
+        for walk in 0..work.block.walks {
+            if work.column + walk * comptime!(form.walk_windows()) < work.block.width {
                 let walked = Walk { group, walk };
                 if comptime!(form.is_held()) {
-                    walk_down::<S, A, R, N>(shared, &weights, epilogue, work, &walked, form);
+                    walk_down::<S, A, R, N>(shared, &weights, epilogue, work, &walked);
                 } else {
-                    go_over::<S, A, R, N>(
-                        shared, w, gather, &offsets, &weights, epilogue, work, &walked, form,
-                    );
+                    go_over::<S, A, R, N>(shared, w, &offsets, &weights, epilogue, work, &walked);
                 }
             }
         }
         if comptime!(form.is_held()) {
             let next = member + 1;
-            if next < block.members {
+            if next < work.block.members {
                 let next = work.group + next;
-                fill::<S>(w, gather, work, &offsets, &weights, next, 0u32, form);
+                fill::<S>(w, work, &offsets, &weights, next, 0u32);
             }
         }
     }
@@ -87,14 +83,12 @@ fn store_pieces<S: Float, A: Float, R: Float, N: Size>(
     w: &[S],
     epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
-    gather: &GatherArgs,
-    block: &BlockArgs,
-    work: &PlaneWork,
+    work: &PlaneWork<'_>,
     shared: &Shared<[Vector<S, N>]>,
-    #[comptime] form: Form,
 ) {
+    let form = comptime!(work.form);
     let ahead = comptime!(form.ahead());
-    let further = gather.width.out_step / comptime!(form.lanes);
+    let further = work.gather.width.out_step / comptime!(form.lanes);
     for round in 0..comptime!(form.result_tiles().div_ceil(form.units() * form.ahead())).runtime() {
         // The windows that must be recomputed, one bit each.
         let mut left = 0u32.runtime();
@@ -102,13 +96,13 @@ fn store_pieces<S: Float, A: Float, R: Float, N: Size>(
         for turn in 0..ahead {
             let piece = piece_of(UNIT_POS + (round * ahead + turn) * comptime!(form.units()), form);
             let results = read_piece::<S, R, N>(shared, &piece, form);
-            let first = window_of(work, &piece, 0u32, form);
-            let at = result_of(gather, &first, form);
+            let first = window_of(work, &piece, 0u32);
+            let at = result_of(work, &first);
             let whole = are_numbers::<R, N>(&results, form);
             #[unroll]
             for i in 0..form.wide() {
-                let window = window_of(work, &piece, i, form);
-                if is_there(block, work, &window, form) {
+                let window = window_of(work, &piece, i);
+                if is_there(work, &window) {
                     if whole {
                         let result = *results.index(comptime!(i as usize));
                         let at = at + i * further;
@@ -125,8 +119,8 @@ fn store_pieces<S: Float, A: Float, R: Float, N: Size>(
             left &= left - 1;
             let (turn, i) = (bit / comptime!(form.wide()), bit % comptime!(form.wide()));
             let piece = piece_of(UNIT_POS + (round * ahead + turn) * comptime!(form.units()), form);
-            let window = window_of(work, &piece, i, form);
-            recomputed::<S, A, N>(a, w, epilogue, out, gather, block, &window, form);
+            let window = window_of(work, &piece, i);
+            recomputed::<S, A, N>(a, w, epilogue, out, work, &window);
         }
     }
 }

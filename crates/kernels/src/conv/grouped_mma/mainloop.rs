@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use super::block::PlaneWork;
 use super::form::{CHUNK, Form, HALVES, TILES};
 use super::weights::{Offsets, Weights, fill};
-use crate::conv::common::{EpilogueArgs, GatherArgs, finish};
+use crate::conv::common::{EpilogueArgs, finish};
 
 /// One of a plane's walks, and the group of the cube whose pixels it reads.
 #[derive(CubeType, Clone, Copy)]
@@ -23,12 +23,12 @@ pub(super) fn walk_down<S: Float, A: Float, R: Float, N: Size>(
     shared: &mut Shared<[Vector<S, N>]>,
     weights: &Weights<S>,
     epilogue: &EpilogueArgs<S, N>,
-    work: &PlaneWork,
+    work: &PlaneWork<'_>,
     walked: &Walk,
-    #[comptime] form: Form,
 ) {
+    let form = comptime!(work.form);
     let mut sums = no_sums::<A>(form);
-    let first = first_strip(work, walked, form);
+    let first = first_strip(work, walked);
     // All units of a plane load a fragment together.
     sync_plane();
     let mut pixels = Sequence::<Array<Vector<S, Const<2>>>>::new();
@@ -55,7 +55,7 @@ pub(super) fn walk_down<S: Float, A: Float, R: Float, N: Size>(
             if comptime!(form.last_line(j) == line) {
                 // No unit may still be reading the pixels that the results replace.
                 sync_plane();
-                store_line::<S, A, R, N>(&sums, shared, epilogue, work, walked, j, form);
+                store_line::<S, A, R, N>(&sums, shared, epilogue, work, walked, j);
             }
         }
     }
@@ -66,20 +66,19 @@ pub(super) fn walk_down<S: Float, A: Float, R: Float, N: Size>(
 pub(super) fn go_over<S: Float, A: Float, R: Float, N: Size>(
     shared: &mut Shared<[Vector<S, N>]>,
     w: &[S],
-    gather: &GatherArgs,
     offsets: &Offsets,
     weights: &Weights<S>,
     epilogue: &EpilogueArgs<S, N>,
-    work: &PlaneWork,
+    work: &PlaneWork<'_>,
     walked: &Walk,
-    #[comptime] form: Form,
 ) {
+    let form = comptime!(work.form);
     let mut sums = no_sums::<A>(form);
-    let first = first_strip(work, walked, form);
+    let first = first_strip(work, walked);
     let (step, start) = comptime!((form.height.tap_step, form.height.pixels().0));
     sync_plane();
-    for th in 0..gather.height.taps_count {
-        fill::<S>(w, gather, work, offsets, weights, walked.group, th, form);
+    for th in 0..work.gather.height.taps_count {
+        fill::<S>(w, work, offsets, weights, walked.group, th);
         let line = first + (th as i32 * step - start) as u32 * comptime!(form.pitch());
         let mut pixels = Sequence::<Array<Vector<S, Const<2>>>>::new();
         #[unroll]
@@ -92,7 +91,7 @@ pub(super) fn go_over<S: Float, A: Float, R: Float, N: Size>(
     sync_plane();
     #[unroll]
     for j in 0..form.height.rows {
-        store_line::<S, A, R, N>(&sums, shared, epilogue, work, walked, j, form);
+        store_line::<S, A, R, N>(&sums, shared, epilogue, work, walked, j);
     }
 }
 
@@ -112,7 +111,8 @@ fn no_sums<A: Float>(#[comptime] form: Form) -> Sequence<Array<Vector<A, Const<2
 /// The strip whose address a unit passes to the matrix load, for the first line of a walk: consecutive units address
 /// the rows of one strip, and then those of the next strip. Rows without a tile repeat the last tile of their half.
 #[cube]
-fn first_strip(work: &PlaneWork, walked: &Walk, #[comptime] form: Form) -> u32 {
+fn first_strip(work: &PlaneWork<'_>, walked: &Walk) -> u32 {
+    let form = comptime!(work.form);
     let (row, next) = (work.unit % (HALVES * CHUNK), work.unit / (HALVES * CHUNK));
     let (half, row) = (row / CHUNK, min(row % CHUNK, TILES - 1));
     let (line, tile) = if comptime!(form.is_split()) {
@@ -188,11 +188,11 @@ fn store_line<S: Float, A: Float, R: Float, N: Size>(
     sums: &Sequence<Array<Vector<A, Const<2>>>>,
     shared: &mut Shared<[Vector<S, N>]>,
     epilogue: &EpilogueArgs<S, N>,
-    work: &PlaneWork,
+    work: &PlaneWork<'_>,
     walked: &Walk,
     #[comptime] j: u32,
-    #[comptime] form: Form,
 ) {
+    let form = comptime!(work.form);
     let lanes = comptime!(if form.late { 4u32 } else { 2 });
     let size!(P) = lanes as usize;
     let all = comptime!(form.shared() as usize);

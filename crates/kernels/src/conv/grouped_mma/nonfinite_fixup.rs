@@ -2,10 +2,9 @@
 
 use cubecl::prelude::*;
 
-use super::block::BlockArgs;
-use super::form::Form;
+use super::block::PlaneWork;
 use super::results::{Window, result_of};
-use crate::conv::common::{EpilogueArgs, GatherArgs, finish_at, read, tap_point};
+use crate::conv::common::{EpilogueArgs, finish_at, read, tap_point};
 
 /// Computes a vector of results term by term and stores it to memory.
 #[cube]
@@ -14,13 +13,11 @@ pub(super) fn recomputed<S: Float, A: Float, N: Size>(
     w: &[S],
     epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
-    gather: &GatherArgs,
-    block: &BlockArgs,
+    work: &PlaneWork<'_>,
     window: &Window,
-    #[comptime] form: Form,
 ) {
-    let sum = term_by_term::<S, A, N>(a, w, gather, block, window, form);
-    let at = result_of(gather, window, form);
+    let sum = term_by_term::<S, A, N>(a, w, work, window);
+    let at = result_of(work, window);
     out[at as usize] = finish_at::<S, A, N>(epilogue, sum, window.vector, at);
 }
 
@@ -29,11 +26,10 @@ pub(super) fn recomputed<S: Float, A: Float, N: Size>(
 fn term_by_term<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
-    gather: &GatherArgs,
-    block: &BlockArgs,
+    work: &PlaneWork<'_>,
     window: &Window,
-    #[comptime] form: Form,
 ) -> Vector<A, N> {
+    let (gather, form) = (work.gather, comptime!(work.form));
     let lanes = comptime!(form.lanes);
     let vectors = comptime!(form.vectors());
     let mut sum = Vector::<A, N>::new(A::from_int(0));
@@ -53,11 +49,11 @@ fn term_by_term<S: Float, A: Float, N: Size>(
                 let at = (h * gather.height.a_step + x * gather.width.a_step) as u32 / lanes;
                 let weights = tap_point(gather, 0u32, th, tw).other
                     + group * gather.b_group
-                    + column * block.column_step;
+                    + column * work.block.column_step;
                 for from in 0..vectors.runtime() {
                     let pixel = Vector::<A, N>::cast_from(a[(first + at + from) as usize]);
                     let weights = weights + from * lanes * gather.b_inner;
-                    add_products::<S, A, N>(w, gather, block, &mut sum, pixel, weights, form);
+                    add_products::<S, A, N>(w, work, &mut sum, pixel, weights);
                 }
             }
         }
@@ -72,21 +68,20 @@ fn term_by_term<S: Float, A: Float, N: Size>(
 #[cube]
 fn add_products<S: Float, A: Float, N: Size>(
     w: &[S],
-    gather: &GatherArgs,
-    block: &BlockArgs,
+    work: &PlaneWork<'_>,
     sum: &mut Vector<A, N>,
     pixel: Vector<A, N>,
     weights: u32,
-    #[comptime] form: Form,
 ) {
-    for f in 0..block.lanes {
+    let form = comptime!(work.form);
+    for f in 0..work.block.lanes {
         let (group, column) = (f / comptime!(form.group), f % comptime!(form.group));
-        let weights = weights + group * gather.b_group + column * block.column_step;
+        let weights = weights + group * work.gather.b_group + column * work.block.column_step;
         let mut total = A::from_int(0);
         #[unroll]
         for c in 0..form.lanes {
             if group == comptime!(c / form.group) {
-                let at = weights + comptime!(c % form.group) * gather.b_inner;
+                let at = weights + comptime!(c % form.group) * work.gather.b_inner;
                 let weight = A::cast_from(w[at as usize]);
                 total = fma(pixel.extract(comptime!(c as usize)), weight, total);
             }

@@ -3,18 +3,17 @@
 use cubecl::prelude::*;
 
 use super::block::PlaneWork;
-use super::form::{CHUNK, Form};
-use crate::conv::common::{GatherArgs, load_if, read};
+use super::form::CHUNK;
+use crate::conv::common::{load_if, read};
 
 /// Loads the pixels that a cube reads into shared memory as strips, with zeros outside the image.
 #[cube]
 pub(super) fn stage<S: Float, N: Size>(
     a: &[Vector<S, N>],
-    gather: &GatherArgs,
-    work: &PlaneWork,
+    work: &PlaneWork<'_>,
     shared: &mut Shared<[Vector<S, N>]>,
-    #[comptime] form: Form,
 ) {
+    let (gather, form) = (work.gather, comptime!(work.form));
     let (chunks, wide, ahead) = comptime!((form.chunks, form.wide(), form.ahead()));
     let (pitch, lines) = comptime!((form.pitch(), form.pixel_lines()));
     // The distance from a unit's strip to its next one.

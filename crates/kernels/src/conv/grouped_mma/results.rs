@@ -2,9 +2,9 @@
 
 use cubecl::prelude::*;
 
-use super::block::{BlockArgs, PlaneWork};
+use super::block::PlaneWork;
 use super::form::{CHUNK, Form};
-use crate::conv::common::{EpilogueArgs, GatherArgs, finish_at, result};
+use crate::conv::common::{EpilogueArgs, finish_at, result};
 
 /// A window and a vector of its channels, as indices in the whole result.
 #[derive(CubeType, Clone, Copy)]
@@ -32,33 +32,28 @@ pub(super) fn piece_of(piece: u32, #[comptime] form: Form) -> Piece {
 
 /// The `i`-th window of a piece.
 #[cube]
-pub(super) fn window_of(work: &PlaneWork, piece: &Piece, i: u32, #[comptime] form: Form) -> Window {
+pub(super) fn window_of(work: &PlaneWork<'_>, piece: &Piece, i: u32) -> Window {
     Window {
         line: work.line + piece.line,
-        column: work.column + piece.tile * comptime!(form.wide()) + i,
+        column: work.column + piece.tile * comptime!(work.form.wide()) + i,
         vector: work.chunk + piece.chunk,
     }
 }
 
 /// Whether a window exists and belongs to this cube.
 #[cube]
-pub(super) fn is_there(
-    block: &BlockArgs,
-    work: &PlaneWork,
-    window: &Window,
-    #[comptime] form: Form,
-) -> bool {
-    let lines = comptime!(form.lines());
-    window.line < min(block.height, work.line + lines) && window.column < block.width
+pub(super) fn is_there(work: &PlaneWork<'_>, window: &Window) -> bool {
+    let lines = comptime!(work.form.lines());
+    window.line < min(work.block.height, work.line + lines) && window.column < work.block.width
 }
 
 /// The index of a vector of results in memory.
 #[cube]
-pub(super) fn result_of(gather: &GatherArgs, window: &Window, #[comptime] form: Form) -> u32 {
-    let at = CUBE_POS_Z * gather.out_batch
-        + result(&gather.height, window.line)
-        + result(&gather.width, window.column);
-    at / comptime!(form.lanes) + window.vector
+pub(super) fn result_of(work: &PlaneWork<'_>, window: &Window) -> u32 {
+    let at = CUBE_POS_Z * work.gather.out_batch
+        + result(&work.gather.height, window.line)
+        + result(&work.gather.width, window.column);
+    at / comptime!(work.form.lanes) + window.vector
 }
 
 /// Reads a piece of the results from shared memory: a chunk of each of its windows.

@@ -2,9 +2,9 @@
 
 use cubecl::prelude::*;
 
-use super::block::{BlockArgs, PlaneWork};
+use super::block::PlaneWork;
 use super::form::{CHUNK, Form};
-use crate::conv::common::{GatherArgs, tap_point};
+use crate::conv::common::tap_point;
 use crate::cube::{Registers, zeros};
 
 /// The offsets of a unit's weights in a line of taps of a group, and which weights of each pair exist.
@@ -24,12 +24,8 @@ pub(super) struct Offsets {
 }
 
 #[cube]
-pub(super) fn offsets_of(
-    gather: &GatherArgs,
-    block: &BlockArgs,
-    work: &PlaneWork,
-    #[comptime] form: Form,
-) -> Offsets {
+pub(super) fn offsets_of(work: &PlaneWork<'_>) -> Offsets {
+    let form = comptime!(work.form);
     let (first, step, tap_step, taps) = comptime!((
         form.tile.pixels().0,
         form.tile.step,
@@ -50,8 +46,8 @@ pub(super) fn offsets_of(
             let pixel = pixel as i32 + first - window as i32 * step;
             let tap = pixel / tap_step;
             let is_there = tap * tap_step == pixel && tap >= 0 && tap < taps;
-            let of_tap = inner * gather.b_inner + tap as u32 * gather.width.b_step;
-            all.push(column * block.column_step + select(is_there, of_tap, 0u32));
+            let of_tap = inner * work.gather.b_inner + tap as u32 * work.gather.width.b_step;
+            all.push(column * work.block.column_step + select(is_there, of_tap, 0u32));
             mask |= select(is_there, comptime!(0xffffu32 << (16 * i)), 0u32);
         }
         masks.push(mask);
@@ -83,16 +79,15 @@ pub(super) fn no_weights<S: Float>(#[comptime] form: Form) -> Weights<S> {
 #[cube]
 pub(super) fn fill<S: Float>(
     w: &[S],
-    gather: &GatherArgs,
-    work: &PlaneWork,
+    work: &PlaneWork<'_>,
     offsets: &Offsets,
     weights: &Weights<S>,
     group: u32,
     th: u32,
-    #[comptime] form: Form,
 ) {
+    let form = comptime!(work.form);
     let group = work.chunk * comptime!(form.wide()) + group;
-    let line = group * gather.b_group + tap_point(gather, 0u32, th, 0u32).other;
+    let line = group * work.gather.b_group + tap_point(work.gather, 0u32, th, 0u32).other;
     let (lines, steps) = comptime!((form.held_lines(), form.steps()));
     // The same weight of all lines is read from one base address.
     let span = comptime!(((lines - 1) * form.weight_step + 1) as usize);
