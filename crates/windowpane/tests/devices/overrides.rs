@@ -757,21 +757,9 @@ pub(crate) fn tile_numbers(config: &mut conv::Config) -> Vec<&mut u32> {
             vec![&mut own.rows, &mut own.lines, &mut own.lanes, &mut own.vectors]
         }
         conv::Config::Grouped(own) => vec![&mut own.rows],
-        conv::Config::GroupedMma(own) => vec![
-            &mut own.block_m,
-            &mut own.block_n,
-            &mut own.ratio_m,
-            &mut own.ratio_n,
-            &mut own.elems_per_thread,
-        ],
-        conv::Config::Wgmma(own) => vec![
-            &mut own.block_m,
-            &mut own.block_n,
-            &mut own.block_k,
-            &mut own.ratio_m,
-            &mut own.stages,
-        ],
-        conv::Config::Mma(conv::implicit_gemm::mma::Config { tile, .. })
+        conv::Config::GroupedMma(conv::grouped_mma::Config { tile, .. })
+        | conv::Config::Wgmma(conv::implicit_gemm::wgmma::Config { tile, .. })
+        | conv::Config::Mma(conv::implicit_gemm::mma::Config { tile, .. })
         | conv::Config::Simt(conv::implicit_gemm::simt::Config { tile, .. }) => {
             vec![
                 &mut tile.block_m,

@@ -29,28 +29,16 @@ const MOST_WALKS: u32 = 8;
 /// The tile of a cube, whose planes walk down the image, each for a few groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The windows of a cube: those of one walk, times the number of neighbouring walks.
-    pub block_m: u32,
-    /// The channels of a cube.
-    pub block_n: u32,
-    /// The number of lines of windows that a plane walks: 4, 7 or 14.
-    pub ratio_m: u32,
-    /// The groups of a plane.
-    pub ratio_n: u32,
-    /// The number of elements per load.
-    pub elems_per_thread: u32,
+    /// The tile: the windows of one walk, times the number of neighbouring walks, by the channels of a cube. `ratio_m` is the
+    /// number of lines of windows that a plane walks, 4, 7 or 14, and `ratio_n` that of its groups.
+    pub tile: Tile,
 }
 
 impl Config {
-    pub(super) fn as_tile(self) -> Tile {
-        let Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread } = self;
-        Tile { block_m, block_n, block_k: TERMS, ratio_m, ratio_n, elems_per_thread, stages: 1 }
-    }
-
     /// The planes of a cube.
     fn planes(self, conv: &Convolution, pass: Pass) -> u32 {
-        let groups = self.block_n / inner(conv, pass) as u32;
-        groups / self.ratio_n.max(1)
+        let groups = self.tile.block_n / inner(conv, pass) as u32;
+        groups / self.tile.ratio_n.max(1)
     }
 
     /// The bytes of shared memory that a cube needs.
@@ -58,7 +46,7 @@ impl Config {
         // The results are largest where they are staged as unfinished sums.
         let form = |gather| Form {
             late: true,
-            ..Form::new(conv, pass, &gather, &self.as_tile(), &Epilogue::NONE)
+            ..Form::new(conv, pass, &gather, &self.tile, &Epilogue::NONE)
         };
         let strips = Gather::all(conv, pass).map(|gather| form(gather).shared()).max();
         strips.unwrap_or(0) as usize * CHUNK as usize * dtype.size()
@@ -67,7 +55,7 @@ impl Config {
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread } = self;
+        let Tile { block_m, block_n, ratio_m, ratio_n, elems_per_thread, .. } = self.tile;
         write!(f, "block_m={block_m},block_n={block_n},ratio_m={ratio_m},ratio_n={ratio_n}")?;
         write!(f, ",elems_per_thread={elems_per_thread}")
     }
@@ -96,11 +84,15 @@ impl Kernel for Config {
         // Groups of one channel are walked in two halves.
         let lines = if groups == CHUNK { LINES } else { HALVES * LINES };
         let config = |lines: u32, chunks: u32| Self {
-            block_m: block(conv, request.pass, lines),
-            block_n: CHUNK * chunks,
-            ratio_m: lines,
-            ratio_n: (groups * chunks / 8).max(1),
-            elems_per_thread: widest_factor_load(request.dtype, device),
+            tile: Tile {
+                block_m: block(conv, request.pass, lines),
+                block_n: CHUNK * chunks,
+                block_k: TERMS,
+                ratio_m: lines,
+                ratio_n: (groups * chunks / 8).max(1),
+                elems_per_thread: widest_factor_load(request.dtype, device),
+                stages: 1,
+            },
         };
         [(lines, 4), (lines, 2), (lines, 1), (4, 1)]
             .map(|(lines, chunks)| config(lines, chunks))
@@ -109,33 +101,32 @@ impl Kernel for Config {
     }
 
     fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
-        let tile = overrides.over(self.as_tile());
-        check_number("block_k", tile.block_k, TERMS)?;
-        check_number("stages", tile.stages, 1)?;
-        let Tile { block_m, block_n, ratio_m, ratio_n, elems_per_thread, .. } = tile;
-        Ok(Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread })
+        Ok(Self { tile: overrides.over(self.tile) })
     }
 
     fn tile(&self) -> Option<Tile> {
-        Some(self.as_tile())
+        Some(self.tile)
     }
 
     fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
         let Task { conv, request, device } = task;
+        let tile = self.tile;
+        check_number("block_k", tile.block_k, TERMS)?;
+        check_number("stages", tile.stages, 1)?;
         ensure(has_fragment(task), PlanError::Foreign)?;
         let lanes = widest_factor_load(request.dtype, device);
-        check_number("elems_per_thread", self.elems_per_thread, lanes)?;
-        let sums = self.ratio_m;
+        check_number("elems_per_thread", tile.elems_per_thread, lanes)?;
+        let sums = tile.ratio_m;
         if !WALKS.contains(&sums) {
             let [.., limit] = WALKS;
             return Err(PlanError::Accumulators { sums, limit });
         }
         let walk = block(conv, request.pass, sums);
-        check_block("block_m", self.block_m, walk, MOST_WALKS * walk)?;
-        check_block("block_n", self.block_n, CHUNK, MOST_BLOCK)?;
-        let groups = chunk_groups(conv, request.pass) * self.block_n / CHUNK;
-        check_divisor("ratio_n", self.ratio_n, groups as usize, "groups of channels in a block")?;
-        check_divisor("block_n", self.block_n, conv.input().channels(), "channels")?;
+        check_block("block_m", tile.block_m, walk, MOST_WALKS * walk)?;
+        check_block("block_n", tile.block_n, CHUNK, MOST_BLOCK)?;
+        let groups = chunk_groups(conv, request.pass) * tile.block_n / CHUNK;
+        check_divisor("ratio_n", tile.ratio_n, groups as usize, "groups of channels in a block")?;
+        check_divisor("block_n", tile.block_n, conv.input().channels(), "channels")?;
         check_units(self.planes(conv, request.pass).saturating_mul(PLANE), device)?;
         check_shared(self.shared_bytes(conv, request.pass, request.dtype), device)
     }

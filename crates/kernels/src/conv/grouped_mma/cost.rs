@@ -17,7 +17,7 @@ pub(super) fn seconds(config: Config, task: Task<'_>) -> f64 {
     let pass = request.pass;
     let bytes = cost::bytes(conv, request);
     let multiprocessors = device.multiprocessor_count();
-    let tile = config.as_tile();
+    let tile = config.tile;
     let (mut cycles, mut staging) = (cost::START, 0.0);
     for gather in Gather::all(conv, pass) {
         let form = Form::new(conv, pass, &gather, &tile, &Epilogue::NONE);

@@ -52,7 +52,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
     let Arguments { client, epilogue, .. } = *arguments;
     let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, w], out) = (arguments.operands, arguments.out);
-    let (tile, lanes) = (config.as_tile(), config.elems_per_thread as usize);
+    let (tile, lanes) = (config.tile, config.tile.elems_per_thread as usize);
     let chunks = conv.input().channels() / CHUNK as usize;
     let [inputs, weights] = operands(conv, pass);
     let results = results(conv, pass);

@@ -36,16 +36,9 @@ const OTHER_REGISTERS: u32 = 40;
 /// The tile of a warpgroup kernel, and the stages of the pipeline that feeds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The rows of a tile.
-    pub block_m: u32,
-    /// The columns of a tile.
-    pub block_n: u32,
-    /// The terms of a stage: 128 bytes, or fewer where the channels fill only part of them.
-    pub block_k: u32,
-    /// The number of 64-row blocks per warpgroup.
-    pub ratio_m: u32,
-    /// The number of stages in the pipeline.
-    pub stages: u32,
+    /// The tile. Its terms are 128 bytes, or fewer where the channels fill only part of them; `ratio_m` counts the 64-row
+    /// blocks per warpgroup.
+    pub tile: Tile,
     /// Whether filters whose rows do not begin at whole lines of memory are copied first, with rows that do.
     pub aligned: bool,
 }
@@ -54,30 +47,20 @@ impl Config {
     /// The configuration with the lowest estimated cost among those whose filters are, or are not, aligned.
     fn of(task: Task<'_>, aligned: bool) -> Option<Self> {
         let product = Product::new(task.conv, task.request, aligned)?;
-        Some(Self::with_tile(tile(&product, task.device)?, aligned))
-    }
-
-    fn with_tile(tile: Tile, aligned: bool) -> Self {
-        let Tile { block_m, block_n, block_k, ratio_m, stages, .. } = tile;
-        Self { block_m, block_n, block_k, ratio_m, stages, aligned }
+        Some(Self { tile: tile(&product, task.device)?, aligned })
     }
 
     /// The product of a pass; none if it is not one for this configuration.
     pub(super) fn product(&self, conv: &Convolution, request: Request) -> Option<Product> {
         Product::new(conv, request, self.aligned)
     }
-
-    pub(super) fn as_tile(self) -> Tile {
-        let Self { block_m, block_n, block_k, ratio_m, stages, .. } = self;
-        Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: LOAD, stages }
-    }
 }
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { block_m, block_n, block_k, ratio_m, stages, aligned } = self;
+        let Tile { block_m, block_n, block_k, ratio_m, stages, .. } = self.tile;
         write!(f, "block_m={block_m},block_n={block_n},block_k={block_k},ratio_m={ratio_m}")?;
-        write!(f, ",stages={stages}{}", if *aligned { ",aligned" } else { "" })
+        write!(f, ",stages={stages}{}", if self.aligned { ",aligned" } else { "" })
     }
 }
 
@@ -107,24 +90,23 @@ impl Kernel for Config {
     }
 
     fn over(self, overrides: &TileOverrides) -> Result<Self, PlanError> {
-        let tile = overrides.over(self.as_tile());
-        check_number("ratio_n", tile.ratio_n, 1)?;
-        check_number("elems_per_thread", tile.elems_per_thread, LOAD)?;
-        Ok(Self::with_tile(tile, self.aligned))
+        Ok(Self { tile: overrides.over(self.tile), ..self })
     }
 
     fn tile(&self) -> Option<Tile> {
-        Some(self.as_tile())
+        Some(self.tile)
     }
 
     fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
         let Task { conv, request, device } = task;
+        check_number("ratio_n", self.tile.ratio_n, 1)?;
+        check_number("elems_per_thread", self.tile.elems_per_thread, LOAD)?;
         let product = self.product(conv, request).ok_or(PlanError::Foreign)?;
-        check_tile(&self.as_tile(), &product, device)
+        check_tile(&self.tile, &product, device)
     }
 
     fn units(&self, _: Task<'_>) -> u32 {
-        units(&self.as_tile())
+        units(&self.tile)
     }
 
     fn fixes_units(&self) -> bool {
@@ -133,20 +115,20 @@ impl Kernel for Config {
 
     fn splits(&self, task: Task<'_>) -> usize {
         let Task { conv, request, device } = task;
-        let splits = |product| cheapest_splits(&product, &self.as_tile(), device);
+        let splits = |product| cheapest_splits(&product, &self.tile, device);
         self.product(conv, request).map_or(1, splits)
     }
 
     fn most_splits(&self, task: Task<'_>) -> usize {
         let Task { conv, request, device } = task;
-        let most = |product| most_parts(&product, &self.as_tile(), device);
+        let most = |product| most_parts(&product, &self.tile, device);
         self.product(conv, request).map_or(1, most)
     }
 
     /// The repacked operands, and the flags of results that must be recomputed.
     fn workspace(&self, conv: &Convolution, request: Request, splits: usize) -> usize {
         let product = self.product(conv, request);
-        product.map_or(0, |product| product.workspace(&self.as_tile(), splits))
+        product.map_or(0, |product| product.workspace(&self.tile, splits))
     }
 
     fn factors(&self, conv: &Convolution, request: Request) -> &'static str {
@@ -156,7 +138,7 @@ impl Kernel for Config {
 
     fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
         let product = self.product(task.conv, task.request);
-        let seconds = |product| cost::seconds(&product, task, &self.as_tile(), splits);
+        let seconds = |product| cost::seconds(&product, task, &self.tile, splits);
         product.map_or(f64::INFINITY, seconds)
     }
 

@@ -85,7 +85,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
     let Arguments { client, task, splits, stored, epilogue, .. } = *arguments;
     let Task { conv, request, device } = task;
     let Request { pass, dtype, .. } = request;
-    let (tile, out) = (&config.as_tile(), arguments.out);
+    let (tile, out) = (&config.tile, arguments.out);
     let target = Target { client, device };
     let product = config.product(conv, request).ok_or(PlanError::Foreign)?;
     let [image, flat] = product.image_first(arguments.operands);
