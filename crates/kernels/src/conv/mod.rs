@@ -9,12 +9,12 @@
 //! index arithmetic replaces it. [`Plan`] chooses one of these kernels for the problem and the device:
 //!
 //! * [`direct`]: one unit computes one output element. It is the fallback, for every problem except in tf32.
-//! * [`implicit_gemm::simt`], [`implicit_gemm::mma`] and [`implicit_gemm::wgmma`]: a cube computes a block of windows by
-//!   filters, in registers, on matrix units, or on Hopper's warpgroups.
+//! * [`implicit_gemm::simt`], [`implicit_gemm::mma`] and [`implicit_gemm::wgmma`]: a cube computes a block of windows
+//!   by filters, in registers, on matrix units, or on Hopper's warpgroups.
 //! * [`depthwise`], [`grouped`] and [`grouped_mma`]: groups with few channels, which would give a product with too few
 //!   columns.
-//! * [`cpu`] and [`cpu::weight`]: on a processor, where staging does not pay off, a thread computes a few windows by a few
-//!   vectors of filters.
+//! * [`cpu`] and [`cpu::weight`]: on a processor, where staging does not pay off, a thread computes a few windows by a
+//!   few vectors of filters.
 //!
 //! The kernel with the lowest estimated time is chosen. A kernel may also compute channels-first tensors in channels last,
 //! filters whose taps are contiguous with contiguous channels, or without the pixels that windows of one tap skip: they

@@ -29,8 +29,8 @@ const MOST_WALKS: u32 = 8;
 /// The tile of a cube, whose planes walk down the image, each for a few groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The tile: the windows of one walk, times the number of neighbouring walks, by the channels of a cube. `ratio_m` is the
-    /// number of lines of windows that a plane walks, 4, 7 or 14, and `ratio_n` that of its groups.
+    /// The tile: the windows of one walk, times the number of neighbouring walks, by the channels of a cube. `ratio_m`
+    /// is the number of lines of windows that a plane walks, 4, 7 or 14, and `ratio_n` that of its groups.
     pub tile: Tile,
 }
 

@@ -10,8 +10,8 @@ use crate::conv::problem::{Pass, Task};
 use crate::conv::{cpu, depthwise, direct, grouped, grouped_mma};
 use crate::error::{NotApplicable, PlanError, require};
 
-/// Declares the kernels, in the order in which they are listed: each has a module of its name, whose `Config` implements
-/// [`Kernel`].
+/// Declares the kernels, in the order in which they are listed: each has a module of its name, whose `Config`
+/// implements [`Kernel`].
 macro_rules! kernels {
     ($($(#[$doc:meta])* $kernel:ident: $module:ident,)*) => {
         /// The kernels.

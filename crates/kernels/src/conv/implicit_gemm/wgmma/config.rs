@@ -36,8 +36,8 @@ const OTHER_REGISTERS: u32 = 40;
 /// The tile of a warpgroup kernel, and the stages of the pipeline that feeds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The tile. Its terms are 128 bytes, or fewer where the channels fill only part of them; `ratio_m` counts the 64-row
-    /// blocks per warpgroup.
+    /// The tile. Its terms are 128 bytes, or fewer where the channels fill only part of them; `ratio_m` counts the
+    /// 64-row blocks per warpgroup.
     pub tile: Tile,
     /// Whether filters whose rows do not begin at whole lines of memory are copied first, with rows that do.
     pub aligned: bool,

@@ -51,11 +51,11 @@
 //! Where tiles are few, sums are split into parts, which a separate launch (`split_k`) adds; where factors are split
 //! or pixels are put in lines, only those of a weight gradient.
 //!
-//! Some operands are repacked first (`repack`): pixels with few channels become lines that hold all that a window reads of
-//! a row, other pixels and filters are padded where that pays off, and a strict `f32` is split into parts: two `tf32`, or
-//! three `bf16` for the weight gradient, since matrix units accept operands that are not contiguous along the terms only
-//! in 16 bits. The zeros and the neighbours' values that are multiplied in addition may turn infinite results into NaN, so
-//! results that are not finite are recomputed from the original operands (`nonfinite_fixup`).
+//! Some operands are repacked first (`repack`): pixels with few channels become lines that hold all that a window reads
+//! of a row, other pixels and filters are padded where that pays off, and a strict `f32` is split into parts: two
+//! `tf32`, or three `bf16` for the weight gradient, since matrix units accept operands that are not contiguous along
+//! the terms only in 16 bits. The zeros and the neighbours' values that are multiplied in addition may turn infinite
+//! results into NaN, so results that are not finite are recomputed from the original operands (`nonfinite_fixup`).
 
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;

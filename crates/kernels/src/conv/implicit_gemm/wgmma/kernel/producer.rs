@@ -192,7 +192,8 @@ impl<E: Float> Loads<'_, E> {
         }
     }
 
-    /// Loads the pixels that a run of windows reads at one tap, or at all taps along the width: a slice of their channels.
+    /// Loads the pixels that a run of windows reads at one tap, or at all taps along the width: a slice of their
+    /// channels.
     fn load_image(&self, to: &mut [E], windows: &Position, term: &Term, part: u32) {
         let form = comptime!(self.form);
         // The start of the window, and the offset of this tap, as the map defines them.
