@@ -87,8 +87,8 @@ impl Kernel for Config {
         independent_units(UNITS, task.device)
     }
 
-    /// Estimates the time from the instructions of all units, and from the latency of one unit's loads, each of which waits
-    /// for the one before.
+    /// Estimates the time from the instructions of all units, and from the latency of one unit's loads, each of which
+    /// waits for the one before.
     fn seconds(&self, task: Task<'_>, splits: usize) -> f64 {
         let Task { conv, request, device } = task;
         let pass = request.pass;
@@ -101,8 +101,8 @@ impl Kernel for Config {
                 (windows(conv).div_ceil(splits), windows(conv).div_ceil(splits))
             }
         };
-        // Units with neighbouring filters read weights that are not neighbours, each in a sector of its own. With channels
-        // first, neighbouring units read neighbouring pixels.
+        // Units with neighbouring filters read weights that are not neighbours, each in a sector of its own. With
+        // channels first, neighbouring units read neighbouring pixels.
         let step = match (pass, conv.layout()) {
             (Pass::Weight | Pass::Bias, _) => 0,
             (_, Layout::ChannelsFirst) => 1,
