@@ -36,6 +36,12 @@ const FILL: Duration = Duration::from_micros(50);
 const SCRATCH: [usize; 3] = [1 << 22, 1 << 24, 1 << 26];
 const LONGEST_HEAD_START: Duration = Duration::from_millis(20);
 
+/// How long a device is kept busy before a case at most, by rounds of fills of about this duration, until a fill takes no
+/// longer than this many times the fastest one. Some drivers lower the clocks between short bursts.
+const WAKE: Duration = Duration::from_millis(500);
+const WAKE_ROUND: Duration = Duration::from_millis(5);
+const AWAKE: f64 = 1.1;
+
 /// The size of the fill before each launch with cold caches: more than the caches of GPUs (at most 256 MiB)
 /// and CPUs hold, or the largest buffer of the device.
 const FLUSH_ELEMENTS: [usize; 3] = [96 << 20, 32 << 20, 16 << 20];
@@ -94,6 +100,8 @@ pub(super) struct Stopwatch {
 struct HeadStart {
     scratch: Tensor,
     lasts: Duration,
+    /// The fastest fill since the device was awake.
+    fastest: Option<Duration>,
 }
 
 /// The time of a launch in each window, and the number of launches in a window.
@@ -138,6 +146,7 @@ impl Stopwatch {
         work.launch()?;
         work.wait()?;
         std::thread::sleep(self.rest);
+        self.wake()?;
         let Timed { mut seconds, launches, recorded } = match self.flush {
             Some(_) => self.cold_windows(work)?,
             None => self.warm_windows(work)?,
@@ -237,6 +246,31 @@ impl Stopwatch {
         Ok(Launch { device: device / launches, host })
     }
 
+    /// Keeps a GPU busy until its clocks are as high as they were.
+    fn wake(&mut self) -> Result<(), Failure> {
+        if !self.device.has_clock() || self.device.is_emulated() {
+            return Ok(());
+        }
+        let device = self.device.clone();
+        let HeadStart { scratch, lasts, fastest } = self.head_start()?;
+        let fills = (WAKE_ROUND.as_secs_f64() / lasts.as_secs_f64().max(1e-6)).ceil() as u32;
+        let start = Instant::now();
+        *fastest = Some(awake(*fastest, || {
+            let ((), round) =
+                device.time(|| (0..fills).try_for_each(|seed| scratch.randomize(seed)))?;
+            Ok((round / fills, start.elapsed()))
+        })?);
+        Ok(())
+    }
+
+    fn head_start(&mut self) -> Result<&mut HeadStart, Failure> {
+        let made = match self.head_start.take() {
+            Some(made) => made,
+            None => HeadStart::new(&self.device)?,
+        };
+        Ok(self.head_start.insert(made))
+    }
+
     /// Keeps the device busy while the host starts a window and queues launches that run faster than the
     /// host can queue them; otherwise the window would include CPU time.
     fn occupy(&mut self, launch: Launch, launches: u32) -> Result<(), Failure> {
@@ -245,10 +279,7 @@ impl Stopwatch {
         if !self.device.has_clock() || (long && self.device.is_emulated()) {
             return Ok(());
         }
-        if self.head_start.is_none() {
-            self.head_start = Some(HeadStart::new(&self.device)?);
-        }
-        let Some(HeadStart { scratch, lasts }) = &mut self.head_start else { return Ok(()) };
+        let HeadStart { scratch, lasts, .. } = self.head_start()?;
         // 50 % more, because queuing time varies.
         let queuing = launch.host.as_secs_f64() * f64::from(launches) * 1.5;
         let queuing = if long { 0.0 } else { queuing };
@@ -323,7 +354,24 @@ impl HeadStart {
         let fills = 4;
         let ((), lasts) =
             device.time(|| (0..fills).try_for_each(|seed| scratch.randomize(seed)))?;
-        Ok(Self { scratch, lasts: lasts / fills })
+        Ok(Self { scratch, lasts: lasts / fills, fastest: None })
+    }
+}
+
+/// Repeats rounds, each of which returns the time of a fill and the time since the first began, until a fill is as fast as
+/// the fastest one; at most for [`WAKE`], and that long if none is known. Returns the fastest.
+fn awake(
+    fastest: Option<Duration>,
+    mut round: impl FnMut() -> windowpane::Result<(Duration, Duration)>,
+) -> windowpane::Result<Duration> {
+    let mut found = fastest.unwrap_or(Duration::MAX);
+    loop {
+        let (fill, since) = round()?;
+        let usual = fastest.is_some_and(|fastest| fill <= fastest.mul_f64(AWAKE));
+        found = found.min(fill);
+        if usual || since >= WAKE {
+            return Ok(found);
+        }
     }
 }
 
@@ -408,6 +456,28 @@ mod tests {
         // The measured time may be zero and is not checked.
         let _ = stopwatch.measure(&mut idle);
         assert!(idle.0[1] - idle.0[0] >= rest);
+    }
+
+    /// Until a fill is as fast as the fastest one was, and at first, or where it stays slow, for as long as a device may
+    /// take to wake.
+    #[test]
+    fn devices_are_awake_before_their_windows() {
+        let micros = Duration::from_micros;
+        let rounds = |fastest: Option<u64>, fills: &[u64]| {
+            let mut count = 0u32;
+            let found = awake(fastest.map(micros), || {
+                let fill = *fills.get(count as usize).unwrap_or(&fills[fills.len() - 1]);
+                count += 1;
+                Ok((micros(fill), WAKE_ROUND * count))
+            });
+            (count, found.expect("a time").as_micros())
+        };
+        let all = (WAKE.as_micros() / WAKE_ROUND.as_micros()) as u32;
+        assert_eq!(rounds(None, &[50]), (all, 50));
+        assert_eq!(rounds(Some(50), &[51]), (1, 50));
+        assert_eq!(rounds(Some(50), &[300, 290, 54, 50]), (3, 50));
+        assert_eq!(rounds(Some(50), &[300]), (all, 50));
+        assert_eq!(rounds(Some(50), &[40]), (1, 40));
     }
 
     #[test]
