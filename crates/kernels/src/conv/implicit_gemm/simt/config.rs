@@ -20,9 +20,6 @@ use crate::error::{NotApplicable, PlanError, require};
 /// The most 4 by 4 pieces of accumulators that fit in a unit's registers.
 const MOST_PIECES: u32 = 8;
 
-/// The most that are considered with a shading language, whose compilers may keep fewer in registers: more were not timed.
-const MOST_PIECES_SHADING: u32 = 4;
-
 /// The tile of a kernel whose units each accumulate in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -118,12 +115,8 @@ const BLOCKS: [[u32; 5]; 15] = [
 fn tiles(task: Task<'_>) -> impl Iterator<Item = Tile> {
     let Task { request, device, .. } = task;
     let elems_per_thread = widest_load(request.dtype, device);
-    let most = match device.vector_lanes {
-        // Wide accumulators take twice as many registers.
-        _ if accumulator(request.dtype).size() > 4 => 1,
-        ..8 => MOST_PIECES_SHADING,
-        _ => MOST_PIECES,
-    };
+    // Wide accumulators take twice as many registers.
+    let most = if accumulator(request.dtype).size() > 4 { 1 } else { MOST_PIECES };
     let blocks = BLOCKS.into_iter().filter(move |[.., ratio_m, ratio_n]| ratio_m * ratio_n <= most);
     blocks.filter_map(move |[block_m, block_n, block_k, ratio_m, ratio_n]| {
         let tile =
@@ -177,21 +170,21 @@ fn shared_bytes(tile: &Tile, dtype: DType) -> usize {
     elements * tile.stages as usize * accumulator(dtype).size()
 }
 
-/// The speed of the mainloop, fitted to the times of 16 tiles for 27 layers on an H100, and of 3 for a large one on an H200.
-/// For each term a unit multiplies 16 pairs per piece, and loads the factors of its pieces. Units with more than 4 pieces
-/// use so many registers that few of them are resident, and these hide less of the latency of a step.
+/// The speed of the mainloop, fitted to the times of 16 tiles for 27 layers on an H100. For each term a unit multiplies 16
+/// pairs per piece, and loads the factors of its pieces. Units with more than 4 pieces use so many registers that few of
+/// them are resident, and these hide less of the latency of a step.
 fn mainloop(tile: &Tile, product: &Product, device: &Capabilities) -> Mainloop {
     let [k, ratio_m, ratio_n] = [tile.block_k, tile.ratio_m, tile.ratio_n].map(f64::from);
     let pieces = ratio_m * ratio_n;
     let products = 16.0 * pieces;
     let share = products / (products + ratio_m + ratio_n + 13.0);
-    let loads = LoadTimes { element: 0.037, vector: 0.123, of_windows: 2.9, of_taps: 1.25 };
+    let loads = LoadTimes { element: 0.043, vector: 0.14, of_windows: 1.9, of_taps: 1.25 };
     Mainloop {
         products: share * device.speeds.vector as f64,
         loads: product.loading(tile, loads),
-        step: 167.0 + 32.0 * k * (pieces + (pieces - 4.0).max(0.0) / 3.0),
+        step: 160.0 + 30.0 * k * (pieces + (pieces - 4.0).max(0.0)),
         miss: 245.0,
-        store: 0.167,
+        store: 0.14,
         scattered: 0.66,
         resident: 312,
     }
