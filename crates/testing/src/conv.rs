@@ -116,10 +116,10 @@ impl ConvCase {
         )
     }
 
-    /// Filters of several taps, which are contiguous, and several channels: those of [`any`](Self::any) and
-    /// [`aligned`](Self::aligned).
+    /// Filters of several taps, which are contiguous, and several channels: those of [`any`](Self::any),
+    /// [`aligned`](Self::aligned) and [`side_by_side`](Self::side_by_side).
     pub fn contiguous_taps() -> impl Strategy<Value = Self> {
-        prop_oneof![Self::any(), Self::aligned()].prop_filter_map(
+        prop_oneof![Self::any(), Self::aligned(), Self::side_by_side()].prop_filter_map(
             "a filter has one tap or one channel",
             |case| {
                 let case = Self { filter_layout: FilterLayout::Fchw, ..case };

@@ -36,9 +36,11 @@ const FILL: Duration = Duration::from_micros(50);
 const SCRATCH: [usize; 3] = [1 << 22, 1 << 24, 1 << 26];
 const LONGEST_HEAD_START: Duration = Duration::from_millis(20);
 
-/// How long a device is kept busy before a case at most, by rounds of fills of about this duration, until a fill takes no
-/// longer than this many times the fastest one. Some drivers lower the clocks between short bursts.
+/// How long a GPU is kept busy at most before a case, because some drivers lower the clocks between short bursts.
 const WAKE: Duration = Duration::from_millis(500);
+
+/// The target duration of a round of fills in that time. It is enough if a fill takes no longer than this many times the
+/// fastest one.
 const WAKE_ROUND: Duration = Duration::from_millis(5);
 const AWAKE: f64 = 1.1;
 
@@ -100,7 +102,7 @@ pub(super) struct Stopwatch {
 struct HeadStart {
     scratch: Tensor,
     lasts: Duration,
-    /// The fastest fill since the device was awake.
+    /// The fastest fill so far, if the device has been awake.
     fastest: Option<Duration>,
 }
 
@@ -255,11 +257,12 @@ impl Stopwatch {
         let HeadStart { scratch, lasts, fastest } = self.head_start()?;
         let fills = (WAKE_ROUND.as_secs_f64() / lasts.as_secs_f64().max(1e-6)).ceil() as u32;
         let start = Instant::now();
-        *fastest = Some(awake(*fastest, || {
+        let fill = awake(*fastest, || {
             let ((), round) =
                 device.time(|| (0..fills).try_for_each(|seed| scratch.randomize(seed)))?;
             Ok((round / fills, start.elapsed()))
-        })?);
+        })?;
+        (*lasts, *fastest) = (fill, Some(fill));
         Ok(())
     }
 

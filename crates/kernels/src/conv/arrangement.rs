@@ -25,7 +25,7 @@ pub struct Arrangement {
     pub layout: Layout,
     /// Whether the pixels that windows of one tap skip are removed first, or inserted as zeros at the end.
     pub sampled: bool,
-    /// Whether filters that are read, and whose taps are contiguous, are transposed, so that their channels are.
+    /// Whether filters that are read are transposed first, so that their channels are contiguous and not their taps.
     pub filters_last: bool,
 }
 
@@ -44,7 +44,8 @@ impl Arrangement {
         Self { layout: conv.layout(), sampled: false, filters_last: false }
     }
 
-    /// The forms that a kernel may compute a problem in: that of the tensors first, then channels last.
+    /// The forms that a kernel may compute a problem in: the layout of the tensors first, then channels last, each as it is
+    /// and with the pixels sampled or the filters transposed.
     pub(super) fn all(conv: &Convolution) -> impl Iterator<Item = Self> + use<> {
         let own = Self::own(conv);
         let turned = Self { layout: Layout::ChannelsLast, ..own };
@@ -64,7 +65,7 @@ impl Arrangement {
     /// read that this arrangement transposes.
     ///
     /// A weight gradient whose taps are contiguous gets contiguous channels instead, because it is computed from
-    /// channels-last pixels. Filters that are read keep their layout.
+    /// channels-last pixels. Filters that are read keep their layout unless `filters_last`.
     ///
     /// Pixels of windows that lie side by side are merged, so that rows of several taps are one tap of more channels: fewer
     /// loads, and fuller ones. Pixels of few channels stay, because kernels read whole lines of these.

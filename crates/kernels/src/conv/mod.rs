@@ -16,9 +16,9 @@
 //! * [`cpu`] and [`cpu::weight`]: on a processor, where staging does not pay off, a thread computes a few windows by a
 //!   few vectors of filters.
 //!
-//! The kernel with the lowest estimated time is chosen. A kernel may also compute channels-first tensors in channels last,
-//! filters whose taps are contiguous with contiguous channels, or without the pixels that windows of one tap skip: they
-//! are then rearranged before and after it, in the same call, and the estimate includes that ([`Arrangement`]).
+//! The kernel with the lowest estimated time is chosen. Tensors may be rearranged before and after it, in the same call:
+//! channels-first ones to channels last, filters with contiguous taps to contiguous channels, and inputs to the pixels that
+//! windows of one tap do not skip. The estimate includes that ([`Arrangement`]).
 //!
 //! A quantized convolution multiplies `i8` and sums in `i32`, by [`direct`], [`implicit_gemm::simt`] or
 //! [`implicit_gemm::mma`]; its epilogue multiplies each sum by the scale of its filter. Where kernels lack `i8`, they

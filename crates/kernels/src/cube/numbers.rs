@@ -1,6 +1,6 @@
 //! Launch arguments from the host's numbers, by name.
 
-/// A number of the host as one of a kernel. Plans have checked that counts fit in 32 bits.
+/// Converts a number of the host to the type of a kernel's argument. Plans have checked that counts fit in 32 bits.
 pub(crate) trait Number<T> {
     fn number(self) -> T;
 }

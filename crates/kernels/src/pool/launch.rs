@@ -47,7 +47,8 @@ impl<'a> Tensors<'a> {
     }
 }
 
-/// Launches a pooling or its gradient.
+/// Launches a pooling or its gradient. Of a gradient with respect to what was drawn, the problem is that of
+/// [`Gradient::Drawn`](super::Gradient::Drawn).
 ///
 /// The launch is asynchronous; errors of the device are returned by the call that reads the result.
 pub fn launch(
@@ -60,8 +61,10 @@ pub fn launch(
     let Problem { reduction, dtype, gradient, .. } = problem;
     let task = plan.task(problem, device)?;
     check_operations(client, reduction, dtype)?;
-    let needed = reduction.has_indices();
-    ensure(needed == tensors.indices.is_some(), PlanError::Indices { needed })?;
+    // The gradient of an extremum goes to the winners, so its reduction has to have indices.
+    let needed = reduction.has_indices() || gradient && reduction.is_extremum();
+    let there = [reduction.has_indices(), tensors.indices.is_some()];
+    ensure(there == [needed; 2], PlanError::Indices { needed })?;
     let needed = gradient && problem.is_norm();
     ensure(needed == tensors.pooled.is_some(), PlanError::Pooled { needed })?;
     let ([read, written], indices) = tensors.given(task, dtype);
@@ -95,6 +98,7 @@ pub fn launch_fractional(
     let task = fractional::task(problem, dtype, base, gradient, device)?;
     let needed = gradient;
     ensure(!needed || tensors.indices.is_some(), PlanError::Indices { needed })?;
+    ensure(tensors.pooled.is_none(), PlanError::Pooled { needed: false })?;
     let ([read, written], indices) = tensors.given(task, dtype);
     let (winners, found) = if gradient { (indices, None) } else { (None, indices) };
     let reads = all([Some(read), draws.given(problem), winners]);

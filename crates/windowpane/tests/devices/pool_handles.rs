@@ -124,6 +124,11 @@ fn buffers_of_gradients_are_checked_too() {
         let tensors = Tensors { pooled: Some(&dy), ..Tensors::new(&dy, &dx) };
         let asked = launch(Target { client, device }, problem, &plan, tensors);
         assert_eq!(asked, Err(PlanError::Pooled { needed: false }));
+        // Without the winners an extremum has no gradient.
+        let values = Problem::new(&pooling, Reduction::max(Output::Values), DType::F32).backward();
+        let plan = Plan::new(values, device).unwrap();
+        let asked = launch(Target { client, device }, values, &plan, Tensors::new(&dy, &dx));
+        assert_eq!(asked, Err(PlanError::Indices { needed: true }));
     });
 }
 

@@ -282,7 +282,11 @@ fn no_candidate(task: Task<'_>, options: PlanOptions) -> PlanError {
         Some(algorithm) => {
             let arrangement = options.arrangement.unwrap_or_else(|| Arrangement::own(conv));
             let Some(read) = arrangement.of(conv, request.pass) else {
-                return NotApplicable("its windows skip no pixels").by(algorithm.name());
+                let reason = match arrangement.sampled && conv.sampled().is_none() {
+                    true => "its windows skip no pixels",
+                    false => "it reads no filters of several channels whose taps are contiguous",
+                };
+                return NotApplicable(reason).by(algorithm.name());
             };
             let refused = algorithm.applies(Task { conv: &read, ..task }).err();
             refused

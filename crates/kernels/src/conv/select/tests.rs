@@ -440,6 +440,22 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
     assert_eq!(asked.check(&large, F32, &PROCESSOR), Ok(()));
 }
 
+/// Matrix units get filters with contiguous channels, which they load several at once.
+#[test]
+fn filters_with_contiguous_taps_are_transposed_where_it_pays() {
+    let large = channels_first(conv(128, 64, 64, 1));
+    for pass in [Pass::Forward, Pass::Data] {
+        let chosen = plan(&large, Request { pass, ..BF16 }, &GPU).unwrap();
+        assert!(chosen.arrangement.filters_last, "{pass} {chosen}");
+    }
+    let arrangement = Some(Arrangement { filters_last: true, ..Arrangement::own(&large) });
+    let algorithm = Some(Algorithm::Simt);
+    let options = PlanOptions { algorithm, arrangement, ..PlanOptions::default() };
+    let refused = Plan::new(&large, Request { pass: Pass::Weight, ..F32 }, options, &GPU);
+    let reason = refused.expect_err("no filters are read").to_string();
+    assert!(reason.contains("whose taps are contiguous"), "{reason}");
+}
+
 /// The weight gradient is multiplied in 16-bit parts, where its shortest sums are long enough and there is enough work.
 #[test]
 fn wgmma_computes_weight_gradients_where_repacking_pays() {

@@ -45,8 +45,7 @@ pub(super) fn launch(
     let sources = Tensor::new(&sources, task.inputs()).vectors(1);
     let (from, contiguous) = (from.vectors(1), task.settings.contiguous);
     let (cubes, units) = task.grid(client, to.elements);
-    // SAFETY: `settle` has checked that a source is an element of `from`, and `place_of` returns only positions of
-    // inputs, which the elements of `from` are for a gradient.
+    // SAFETY: `settle` has checked that sources are inside `from`, and a gradient reads `from` only where inputs are.
     unsafe {
         if gradient {
             kernel::unpool_backward::launch_unchecked(

@@ -170,7 +170,7 @@ pub(crate) fn further(gather: &GatherArgs, term: &Point, by: u32) -> Point {
     moved(term, term.a + by * gather.a_inner, term.other + by * gather.b_inner)
 }
 
-/// A row or a term at the same coordinates with other offsets.
+/// A row or a term with the coordinates of another one and offsets of its own.
 #[cube]
 pub(crate) fn moved(point: &Point, a: u32, other: u32) -> Point {
     Point { depth: point.depth, height: point.height, width: point.width, a, other }

@@ -38,7 +38,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The index of each lane's tap, as of [`index_of`].
+    /// The index of each lane's tap, see [`index_of`].
     pub(crate) fn index<N: Size>(&self, position: Vector<i32, N>) -> Vector<i32, N> {
         index_of::<N>(self.problem, self.sample, self.pixel_vector, position, self.form)
     }
