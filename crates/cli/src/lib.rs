@@ -28,6 +28,7 @@ mod layouts;
 mod logs;
 mod manual;
 mod memory;
+mod morphology;
 mod negative;
 mod output;
 mod plan;
@@ -71,6 +72,8 @@ enum Command {
     PoolFractionalBackward(fractional::PoolFractionalBackward),
     /// Write the maxima in a file back to the positions they came from.
     Unpool(unpool::Unpool),
+    /// Erode or dilate an array in a file, or combine both.
+    Morphology(morphology::Morphology),
     /// Run, check and time one 2-D pooling, with the flags of Composable Kernel's example.
     #[command(name = "pool2d")]
     Pool2d(composable_kernel::Pool2d),
@@ -151,6 +154,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::PoolFractional(pool) => pool.run(),
         Command::PoolFractionalBackward(pool) => pool.run(),
         Command::Unpool(unpool) => unpool.run(),
+        Command::Morphology(morphology) => morphology.run(),
         Command::Pool2d(pool) => pool.run(),
         Command::Pool3d(pool) => pool.run(),
         Command::Bench(bench) => bench.run(),

@@ -1,6 +1,6 @@
 use core::fmt;
 
-use crate::{AXES, DType, Exponent};
+use crate::{AXES, DType, Exponent, Extents};
 
 /// The name of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +152,24 @@ pub enum Error {
         /// The denominator.
         whole: u32,
     },
+    /// A footprint does not say of each tap of its window whether it counts.
+    Footprint {
+        /// The extents of the window.
+        extents: Extents,
+        /// The number of taps of which it says so.
+        found: usize,
+    },
+    /// No tap of a footprint counts.
+    EmptyFootprint,
+    /// A window's origin is outside the window.
+    Origin {
+        /// The axis.
+        axis: AxisName,
+        /// The origin, counted from the middle.
+        asked: isize,
+        /// The extent of the window.
+        kernel: usize,
+    },
     /// A fractional pooling has more windows than there are places for them.
     TooManyWindows {
         /// The axis.
@@ -275,6 +293,21 @@ impl fmt::Display for Error {
             Self::NoSuchRank { part, whole } => {
                 write!(f, "the rank {part}/{whole} is not a fraction from 0 to 1; choose one that is")
             }
+            Self::Footprint { extents, found } => write!(
+                f,
+                "the footprint has {found} taps but its window is {extents}; give one for each element of \
+                 the window, in row-major order"
+            ),
+            Self::EmptyFootprint => {
+                f.write_str("no tap of the footprint counts; at least one must be true")
+            }
+            Self::Origin { axis, asked, kernel } => write!(
+                f,
+                "the origin on the {axis} axis is {asked}, outside a window of {kernel}; 0 is its middle, \
+                 and allowed are {} to {}",
+                -((kernel / 2) as isize),
+                (kernel - 1 - kernel / 2) as isize
+            ),
             Self::TooManyWindows { axis, kernel, output, input } => write!(
                 f,
                 "{output} windows of {kernel} on the {axis} axis need an input of at least {}, and it has \

@@ -26,7 +26,7 @@
 //! ```
 //!
 //! [`Window::adaptive`] takes the number of windows instead of their size. [`Padded`] is a tensor with its padding
-//! filled in. [`Fractional`] has windows at pseudo-random positions.
+//! filled in. [`Fractional`] has windows at pseudo-random positions, [`Footprint`] windows that are no rectangles.
 //!
 //! All arithmetic is checked: a problem too large to compute is an [`Error`], never a wrapped
 //! number.
@@ -38,6 +38,7 @@ mod dtype;
 mod error;
 mod extents;
 mod filter;
+mod footprint;
 mod fractional;
 mod pad;
 mod pass;
@@ -54,6 +55,7 @@ pub use dtype::{DType, UnknownDType};
 pub use error::{AxisName, Error, Quantity};
 pub use extents::Extents;
 pub use filter::{Convolution, Filter, FilterLayout, FilterStrides};
+pub use footprint::{Footprint, Run};
 pub use fractional::Fractional;
 pub use pad::{Padded, PaddingMode, UnknownPaddingMode};
 pub use pass::Pass;

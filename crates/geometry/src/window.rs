@@ -37,6 +37,38 @@ pub enum Padding {
     },
 }
 
+impl Padding {
+    /// The padding with which windows of stride 1 have one result for each element: that of an element begins
+    /// `kernel/2 + origin` before it. There is one origin for each axis.
+    ///
+    /// ```
+    /// use windowpane_geometry::{Extents, Padding};
+    ///
+    /// let kernel = Extents::from([3, 4]);
+    /// assert_eq!(Padding::around(kernel, &[0, 0])?, [(1, 1), (2, 1)].into());
+    /// assert_eq!(Padding::around(kernel, &[1, -2])?, [(2, 0), (0, 3)].into());
+    /// assert!(Padding::around(kernel, &[2, 0]).is_err());
+    /// # Ok::<(), windowpane_geometry::Error>(())
+    /// ```
+    pub fn around(kernel: Extents, origin: &[isize]) -> Result<Self, Error> {
+        kernel.check_nonzero(Quantity::Kernel)?;
+        let rank = kernel.rank();
+        if origin.len() != rank {
+            return Err(Error::Rank { expected: rank, found: origin.len() });
+        }
+        let (mut before, mut after) = ([0; AXES], [0; AXES]);
+        for (i, &asked) in (AXES - rank..).zip(origin) {
+            let kernel = kernel.three(1)[i];
+            let reach = (kernel / 2).checked_add_signed(asked).filter(|reach| *reach < kernel);
+            let axis = AxisName::of(i);
+            before[i] = reach.ok_or(Error::Origin { axis, asked, kernel })?;
+            after[i] = kernel - 1 - before[i];
+        }
+        let extents = |sides| Extents::from_three(rank, sides);
+        Ok(Self::Explicit { before: extents(before), after: extents(after) })
+    }
+}
+
 impl From<Same> for Padding {
     fn from(same: Same) -> Self {
         Self::Same(same)

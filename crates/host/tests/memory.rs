@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use common::{Numbers, convolutions};
 use proptest::prelude::*;
 use windowpane_geometry::{
-    Convolution, Divisor, Exponent, Extents, Extremum, Filter, FilterLayout, IndexBase, Layout,
-    Pass, Pooling, Shape, Window,
+    Convolution, Divisor, Exponent, Extents, Extremum, Filter, FilterLayout, Footprint, IndexBase,
+    Layout, Pass, Pooling, Shape, Window,
 };
 use windowpane_host::pool::{self, Poolable};
 use windowpane_host::{Element, bias_gradient, bytes, data_gradient, forward, weight_gradient};
@@ -109,6 +109,19 @@ fn check_pooling<T: Poolable>(pooling: &Pooling) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+fn check_footprint<T: Poolable>() {
+    let taps: Vec<bool> = (0..21 * 21).map(|tap| tap % 20 != 7).collect();
+    let footprint = Footprint::new(Extents::from([21, 21]), &taps).unwrap();
+    for (channels, space) in [(3, [21, 21]), (1, [300, 400]), (5, [22, 500])] {
+        let shape = Shape::new(2, channels, Extents::from(space)).unwrap();
+        let pooling = Pooling::new(shape, &Window::new([21, 21]), Layout::ChannelsLast).unwrap();
+        let x = vec![T::ZERO; shape.elements()];
+        let found = most(|| pool::extremum_under(Extremum::Min, &pooling, footprint, &x));
+        let said = pool::extremum_under_bytes::<T>(&pooling, footprint);
+        assert!(found <= said, "{found} bytes, not {said}, {pooling:?}");
+    }
+}
+
 /// Problems whose rows or planes are large, so that what a thread needs counts.
 fn large_poolings() -> impl Iterator<Item = Pooling> {
     let of = |channels, space: [usize; 2], window: Window, layout| {
@@ -162,6 +175,8 @@ fn memory_is_never_less_than_what_is_allocated() {
         check_pooling::<f32>(&pooling).unwrap();
     }
     runner.run(&poolings(), |pooling| check_pooling::<f32>(&pooling)).unwrap();
+    check_footprint::<half::f16>();
+    check_footprint::<f64>();
     problems_without_memory_are_counted();
 }
 

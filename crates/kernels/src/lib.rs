@@ -42,6 +42,7 @@ pub mod conv;
 mod copy;
 mod cube;
 pub mod device;
+mod difference;
 mod error;
 mod packed;
 mod pad;
@@ -56,6 +57,7 @@ pub use cube::buffers::{BufferError, check_buffer};
 pub use device::{
     Capabilities, Fragment, Fragments, Speeds, Target, can_rank, has_powers, supports,
 };
+pub use difference::difference;
 pub use error::{NotApplicable, PlanError, Verdict};
 pub use pad::{pad, pad_gradient};
 pub use random::fill_random;
@@ -64,6 +66,6 @@ pub use transpose::transpose;
 pub use windowpane_geometry as geometry;
 pub use windowpane_geometry::{
     Activation, Convolution, DType, Divisor, Exponent, Extents, Extremum, Filter, FilterLayout,
-    Fractional, IndexBase, Layout, Padded, Padding, PaddingMode, Pass, Pooling, Precision, Rank,
-    Rounding, Same, Shape, Tile, TileOverrides, Window,
+    Footprint, Fractional, IndexBase, Layout, Padded, Padding, PaddingMode, Pass, Pooling,
+    Precision, Rank, Rounding, Same, Shape, Tile, TileOverrides, Window,
 };

@@ -1,4 +1,4 @@
-//! Fills in the padding of a tensor: zeros, or copies of its elements.
+//! Fills in the padding of a tensor: a number, or copies of its elements.
 //!
 //! ```text
 //! pad:       y[n, o, c] = x[n, source(o), c]             one unit per vector of y, lanes along c
@@ -28,7 +28,8 @@ use crate::cube::unit::{plain_grid, unit_position, widest_lanes};
 use crate::device::{Capabilities, Target};
 use crate::packed;
 
-/// Pads a tensor of any type.
+/// Pads a tensor of any type. With [`PaddingMode::Zeros`] the padding holds `value`, which the type must be able to hold; an
+/// integer type's least or greatest number if it is beyond these.
 ///
 /// The launch is asynchronous.
 ///
@@ -43,7 +44,7 @@ use crate::packed;
 ///     let padded = Padded::new(images, 2.into(), PaddingMode::Reflect, Layout::ChannelsLast);
 ///     let padded = padded.expect("it is small");
 ///     let y = target.client.empty(padded.output().elements() * size_of::<f32>());
-///     pad(target, DType::F32, &padded, x, &y)?;
+///     pad(target, DType::F32, &padded, 0.0, x, &y)?;
 ///     Ok(y)
 /// }
 /// ```
@@ -51,14 +52,17 @@ pub fn pad(
     target: Target<'_>,
     dtype: DType,
     padded: &Padded,
+    value: f64,
     from: &Handle,
     to: &Handle,
 ) -> Result<(), BufferError> {
     let (inputs, outputs) = (padded.input().elements(), padded.output().elements());
     check(target.device, dtype, [("the input", from, inputs), ("the padded tensor", to, outputs)])?;
     if outputs > 0 {
+        let value =
+            dtype.integers().map_or(value, |(least, most)| value.clamp(least as f64, most as f64));
         packed::computed(target, dtype, [(from, inputs), (to, outputs)], |dtype, from, to| {
-            launch(target, dtype, padded, from, to, false);
+            launch(target, dtype, padded, from, to, Some(value));
         });
     }
     Ok(())
@@ -78,7 +82,7 @@ pub fn pad_gradient(
     let given = [("the padded gradient", dy, outputs), ("the gradient", dx, inputs)];
     check(target.device, dtype, given)?;
     if inputs > 0 {
-        launch(target, dtype, padded, dy, dx, true);
+        launch(target, dtype, padded, dy, dx, None);
     }
     Ok(())
 }
@@ -98,16 +102,17 @@ fn check(
     buffers::check(device, &[from], &[to])
 }
 
-/// Launches either kernel on checked buffers with at least one element.
+/// Launches either kernel on checked buffers with at least one element: with a value for the padding, or the gradient.
 fn launch(
     target: Target<'_>,
     dtype: DType,
     padded: &Padded,
     from: &Handle,
     to: &Handle,
-    gradient: bool,
+    value: Option<f64>,
 ) {
     let Target { client, device } = target;
+    let gradient = value.is_none();
     let channels = match padded.layout() {
         Layout::ChannelsLast => padded.input().channels(),
         Layout::ChannelsFirst => 1,
@@ -131,22 +136,36 @@ fn launch(
     unsafe {
         let from = BufferArg::from_raw_parts(from.clone(), read / lanes);
         let to = BufferArg::from_raw_parts(to.clone(), vectors);
-        if gradient {
-            let types = [elem(dtype), elem(accumulator(dtype))];
-            gathered::launch_unchecked(client, cubes, units, lanes, from, to, plane, form, types);
-        } else {
-            filled::launch_unchecked(
+        match value {
+            None => {
+                let types = [elem(dtype), elem(accumulator(dtype))];
+                gathered::launch_unchecked(
+                    client, cubes, units, lanes, from, to, plane, form, types,
+                );
+            }
+            Some(value) => filled::launch_unchecked(
                 client,
                 cubes,
                 units,
                 lanes,
                 from,
                 to,
+                number(value, dtype),
                 plane,
                 form,
                 elem(dtype),
-            );
+            ),
         }
+    }
+}
+
+/// A number that a type holds, or the nearest that an integer type holds, as a launch argument.
+fn number(value: f64, dtype: DType) -> InputScalar {
+    if dtype.is_float() {
+        InputScalar::new(value, elem(dtype))
+    } else {
+        // The nearest 64-bit integer, of which 2⁶³ is none.
+        InputScalar::new(value as i64, elem(dtype))
     }
 }
 
@@ -215,6 +234,7 @@ fn line(axis: &Axis, mode: PaddingMode, gradient: bool) -> LineLaunch {
 fn filled<S: Numeric, N: Size>(
     x: &[Vector<S, N>],
     y: &mut [Vector<S, N>],
+    padding: InputScalar,
     plane: &Plane,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -236,7 +256,7 @@ fn filled<S: Numeric, N: Size>(
     y[vector as usize] = if comptime!(form.mode == PaddingMode::Zeros) {
         let inside =
             is_inside(&plane.depth, d) && is_inside(&plane.height, h) && is_inside(&plane.width, w);
-        select(inside, value, Vector::new(S::from_int(0)))
+        select(inside, value, Vector::new(padding.get::<S>()))
     } else {
         value
     };

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use windowpane::geometry::{Same, Shape};
 use windowpane::{
     AvgPool, Conv, DType, Device, Divisor, Element, Extents, FilterLayout, FractionalMaxPool,
-    Layout, LpPool, MaxPool, MaxUnpool, MinPool, ModePool, Rank, RankPool, Rounding, Scalar,
-    StochasticPool, Tensor, Window,
+    Layout, LpPool, MaxPool, MaxUnpool, MinPool, ModePool, Morphology, Rank, RankPool, Rounding,
+    Scalar, StochasticPool, Tensor, Window,
 };
 
 use crate::array::{Array, Data, Input, arranged, read, read_indices};
@@ -587,6 +587,32 @@ pub(crate) fn mode_pool(
     let call = Call::of(x, options.rank(), name)?.pooling();
     let pooling = ModePool::with_window(options.window()?).layout(call.layout);
     call.run_one(py, move |inputs| pooling.forward(&inputs[0]))
+}
+
+/// The minimum, or the maximum, of what a window reads where a footprint is true, for a window around each element. Elements
+/// past the edges do not count.
+#[pyfunction]
+pub(crate) fn extremum_under(
+    py: Python<'_>,
+    x: &Bound<'_, PyAny>,
+    kernel: Vec<usize>,
+    mut footprint: Vec<bool>,
+    minimum: bool,
+    name: Option<String>,
+) -> PyResult<Array> {
+    let call = Call::of(x, kernel.len(), name)?.pooling();
+    let mut origin = vec![0; kernel.len()];
+    if !minimum {
+        // A dilation's window is the mirror image, and an even one has no middle.
+        footprint.reverse();
+        origin = kernel.iter().map(|extent| (*extent % 2) as isize - 1).collect();
+    }
+    let shape = Morphology::with_footprint(extents(&kernel)?, &footprint).map_err(exception)?;
+    let shape = shape.origin(origin).layout(call.layout);
+    call.run_one(py, move |inputs| match minimum {
+        true => shape.erosion(&inputs[0]),
+        false => shape.dilation(&inputs[0]),
+    })
 }
 
 /// Planes of this size with each maximum at its index, and zeros elsewhere.

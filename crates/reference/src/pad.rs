@@ -1,7 +1,7 @@
-//! Padding in memory: a tensor larger than its input, whose additional positions are zeros or copies.
+//! Padding in memory: a tensor larger than its input, whose additional positions hold a number or copies.
 //!
 //! ```text
-//! y[n, o, c] = x[n, source(o), c], or 0        source by the mode, as windowpane-geometry says
+//! y[n, o, c] = x[n, source(o), c], or a value   source by the mode, as windowpane-geometry says
 //! ```
 
 use windowpane_geometry::{Layout, Padded};
@@ -9,8 +9,8 @@ use windowpane_geometry::{Layout, Padded};
 use crate::total::Accumulator;
 use crate::{Scalar, Total, check_length, parallel, taps};
 
-/// The input with its padding.
-pub fn pad<T: Scalar>(padded: &Padded, x: &[T]) -> Vec<T> {
+/// The input with its padding, which holds `value` where the mode says zeros.
+pub fn pad<T: Scalar>(padded: &Padded, value: T, x: &[T]) -> Vec<T> {
     check_length("the input", x.len(), padded.input().elements());
     let output = padded.output();
     let x_steps = padded.input().strides(padded.layout());
@@ -21,7 +21,7 @@ pub fn pad<T: Scalar>(padded: &Padded, x: &[T]) -> Vec<T> {
             Layout::ChannelsFirst => (i / plane / channels, i / plane % channels, i % plane),
         };
         let source = padded.source(taps::position(o, output.space().three(1)));
-        source.map_or(T::ZERO, |position| x[x_steps.offset(n, c, position)])
+        source.map_or(value, |position| x[x_steps.offset(n, c, position)])
     })
 }
 

@@ -29,6 +29,9 @@ pub trait Scalar: Copy + Debug + PartialEq + Send + Sync + 'static {
 
     /// The element at the mirrored place of the order, exactly: `−x`, or `!x`, which is `−1 − x`, for integers.
     fn mirrored(self) -> Self;
+
+    /// The difference, rounded once; of integers the nearest number that the type has.
+    fn minus(self, other: Self) -> Self;
 }
 
 /// An element whose order is reversed, so that a maximum of such elements is the minimum of the elements.
@@ -73,6 +76,11 @@ impl<T: Scalar> Scalar for Reversed<T> {
     #[inline]
     fn mirrored(self) -> Self {
         Self(self.0.mirrored())
+    }
+
+    #[inline]
+    fn minus(self, other: Self) -> Self {
+        Self(self.0.minus(other.0))
     }
 }
 
@@ -140,6 +148,11 @@ macro_rules! float {
             fn mirrored(self) -> Self {
                 -self
             }
+
+            #[inline]
+            fn minus(self, other: Self) -> Self {
+                self - other
+            }
         }
     };
 }
@@ -182,6 +195,11 @@ macro_rules! half_float {
             #[inline]
             fn mirrored(self) -> Self {
                 -self
+            }
+
+            #[inline]
+            fn minus(self, other: Self) -> Self {
+                Self::from_f64(Scalar::to_f64(self) - Scalar::to_f64(other))
             }
         }
     };
@@ -248,6 +266,11 @@ macro_rules! integer {
             #[inline]
             fn mirrored(self) -> Self {
                 !self
+            }
+
+            #[inline]
+            fn minus(self, other: Self) -> Self {
+                self.saturating_sub(other)
             }
         }
     };

@@ -133,7 +133,7 @@ pub use pad::Pad;
 pub use plan::{PoolAlgorithm, PoolPlan, UnknownPoolAlgorithm};
 pub use pool::{
     AvgPool, FractionalMaxPool, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, ModePool,
-    RankPool, StochasticPool, SumPool,
+    Morphology, RankPool, StochasticPool, SumPool,
 };
 pub use recording::Recording;
 pub use tensor::Tensor;

@@ -1,13 +1,13 @@
 //! Padding in memory, also for convolutions with a padding mode.
 
 use windowpane_geometry::{Layout, Padded, Padding, PaddingMode, Shape};
-use windowpane_reference::{memory, pad as reference};
+use windowpane_reference::{Scalar, memory, pad as reference};
 
 use crate::element::{sealed::Sealed, with_element};
 use crate::tensor::{count, element_slice};
 use crate::{Error, Result, Tensor};
 
-/// Padding: a larger tensor, with zeros or copies around the input.
+/// Padding: a larger tensor, with a number or copies around the input.
 ///
 /// Convolution and pooling pad with zeros, or with nothing, without this operator and its memory. Use it for the other
 /// modes; [`Conv::padding_mode`](crate::Conv::padding_mode) does so by itself.
@@ -29,6 +29,7 @@ use crate::{Error, Result, Tensor};
 pub struct Pad {
     padding: Padding,
     mode: PaddingMode,
+    value: f64,
     layout: Layout,
 }
 
@@ -37,12 +38,26 @@ impl Pad {
     /// zeros.
     pub fn new(padding: impl Into<Padding>) -> Self {
         let (mode, layout) = (PaddingMode::default(), Layout::default());
-        Self { padding: padding.into(), mode, layout }
+        Self { padding: padding.into(), mode, value: 0.0, layout }
     }
 
     /// Sets what the padding holds.
     pub fn mode(mut self, mode: PaddingMode) -> Self {
         self.mode = mode;
+        self
+    }
+
+    /// Sets the number that the padding holds with the mode zeros, rounded to the type of the elements.
+    ///
+    /// ```
+    /// use windowpane::{Device, Pad, Tensor};
+    ///
+    /// let x = Tensor::from_slice(&Device::host(), &[1u8, 2], [1, 2, 1])?;
+    /// assert_eq!(Pad::new(1).value(1000.0).forward(&x)?.to_vec::<u8>()?, [255, 1, 2, 255]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn value(mut self, value: f64) -> Self {
+        self.value = value;
         self
     }
 
@@ -54,7 +69,7 @@ impl Pad {
 
     /// Pads a tensor of any type.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        forward(&self.padded(x.dims())?, x)
+        forward(&self.padded(x.dims())?, self.value, x)
     }
 
     /// The gradient with respect to an input of dimensions `dims`: the gradient of each copy is added to that of the
@@ -94,8 +109,8 @@ fn dims_of(padded: &Padded, shape: Shape) -> Result<Vec<usize>> {
     count(&dims).map(|_| dims)
 }
 
-/// Pads a tensor of the problem's input.
-pub(crate) fn forward(padded: &Padded, x: &Tensor) -> Result<Tensor> {
+/// Pads a tensor of the problem's input; with the mode zeros the padding holds `value`.
+pub(crate) fn forward(padded: &Padded, value: f64, x: &Tensor) -> Result<Tensor> {
     x.device().require_alive()?;
     if padded.output() == padded.input() {
         return Ok(x.clone());
@@ -103,8 +118,10 @@ pub(crate) fn forward(padded: &Padded, x: &Tensor) -> Result<Tensor> {
     let dims = dims_of(padded, padded.output())?;
     #[cfg(feature = "kernels")]
     if let (Some((_, from)), Some(target)) = (x.memory(), x.device().target()) {
+        // As the reference rounds it.
+        let value = with_element!(x.dtype(), T => T::from_f64(value).to_f64());
         let to = crate::tensor::memory(x.device(), target, x.dtype(), count(&dims)?)?;
-        windowpane_kernels::pad(target, x.dtype(), padded, from, &to)
+        windowpane_kernels::pad(target, x.dtype(), padded, value, from, &to)
             .map_err(|reason| x.device().refuses(reason.into()))?;
         let work = format!("{NAME} of {} {:?}", x.dtype(), x.dims());
         let y = Tensor::on_device(x.device(), x.dtype(), dims, to, work);
@@ -112,7 +129,7 @@ pub(crate) fn forward(padded: &Padded, x: &Tensor) -> Result<Tensor> {
     }
     let y = with_element!(x.dtype(), T => {
         x.device().require_memory(memory::padded::<T>(padded, false), NAME)?;
-        T::into_host(reference::pad(padded, element_slice::<T>(&x.read()?)))
+        T::into_host(reference::pad(padded, T::from_f64(value), element_slice::<T>(&x.read()?)))
     });
     Ok(Tensor::on_host(x.device(), dims, y))
 }

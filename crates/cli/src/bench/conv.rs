@@ -601,7 +601,8 @@ impl Convolving {
         let (plan, padded) = (some.forward(case)?, some.padded(case.layout()?)?);
         let problem = plan.problem();
         let first = |picks| part.data::<T>(&self.inputs[0], picks, case);
-        let filled = |x: Vec<T>| padded.as_ref().map_or(x.clone(), |padded| pad::pad(padded, &x));
+        let filled =
+            |x: Vec<T>| padded.as_ref().map_or(x.clone(), |padded| pad::pad(padded, T::ZERO, &x));
         if let [_, w, scale] = &self.inputs[..] {
             let integers = |all: Vec<T>| all.iter().map(|x| x.to_f64() as i8).collect::<Vec<_>>();
             let (x, w) = (filled(first(&part.channels)?), part.filters_of(w, fields, case)?);

@@ -93,7 +93,7 @@ fn held_to<'a>(
         let some = planes::<T>(&filling.input, case.layout()?, samples, &channels)?;
         let expected = match filling.is_gradient {
             true => Expected::Sums(reference::pad_gradient_totals(&padded, &some)),
-            false => Expected::Same(reference::pad(&padded, &some)),
+            false => Expected::Same(reference::pad(&padded, T::ZERO, &some)),
         };
         Ok(Box::new(Verified { case, device, fields, samples, channels, filling, expected }))
     })

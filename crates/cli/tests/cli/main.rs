@@ -11,6 +11,7 @@ mod files;
 mod formats;
 mod fractional;
 mod help;
+mod morphology;
 mod plan;
 mod pool;
 mod pool_backward;

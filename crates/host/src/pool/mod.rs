@@ -14,6 +14,7 @@ mod block;
 mod columns;
 mod element;
 mod field;
+mod footprint;
 mod item;
 mod line;
 mod loops;
@@ -24,6 +25,7 @@ mod source;
 mod sweep;
 
 pub use element::Poolable;
+pub use footprint::{extremum_under, extremum_under_bytes};
 
 use windowpane_geometry::{Divisor, Exponent, Extremum, IndexBase, Pooling};
 use windowpane_reference::memory::{self, Pooled};

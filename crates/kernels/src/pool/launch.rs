@@ -2,9 +2,10 @@
 
 use cubecl::client::Client;
 use cubecl::server::Handle;
-use windowpane_geometry::{DType, Fractional, IndexBase, Pooling};
+use windowpane_geometry::{DType, Footprint, Fractional, IndexBase, Pooling};
 
 use super::common::{Buffers, Task, Tensor};
+use super::footprint;
 use super::fractional::{self, Draws};
 use super::problem::{Output, Problem, Reduction};
 use super::select::Plan;
@@ -111,6 +112,29 @@ pub fn launch_fractional(
             }
             None => fractional::launch(client, task, problem, draws, ends, found.map(tensor)),
         }
+    }
+    Ok(())
+}
+
+/// Launches the extremum of the taps in a footprint, for windows of stride 1 without padding.
+///
+/// Asynchronous, like [`launch`].
+pub fn launch_footprint(
+    target: Target<'_>,
+    problem: Problem<'_>,
+    footprint: Footprint<'_>,
+    [from, to]: [&Handle; 2],
+) -> Result<(), PlanError> {
+    let dtype = problem.dtype;
+    let task = Task::new(problem.checked(target.device)?, target.device);
+    footprint::check(task, footprint)?;
+    let ([read, written], _) = Tensors::new(from, to).given(task, dtype);
+    check(target.device, &[read], &[written])?;
+    if written.elements > 0 {
+        packed::computed(target, dtype, [read, written].map(buffer), |_, from, to| {
+            let tensors = [Tensor::new(from, read.elements), Tensor::new(to, written.elements)];
+            footprint::launch(target, task, footprint, tensors);
+        });
     }
     Ok(())
 }

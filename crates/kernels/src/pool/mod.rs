@@ -24,6 +24,7 @@
 //! | [`rank`] | medians and other ranks, by comparing pairs or bit by bit; modes, by sorting or counting | ranks, modes |
 //! | [`stochastic`] | draws a number of each window, or computes the mean of what is drawn | stochastic pooling |
 //! | [`fractional`] | maxima of windows at random distances; also the gradient | fractional max pooling |
+//! | [`footprint`] | extrema of the taps that count, by runs of them | windows that are no rectangles |
 //! | [`unpool`] | moves maxima back to their positions; also the gradient | unpooling |
 //!
 //! `problem` describes what is computed and `common` holds the code that several kernels share. Each folder is one
@@ -44,6 +45,7 @@
 pub mod block_reduce;
 mod common;
 pub mod direct;
+pub mod footprint;
 pub mod fractional;
 pub mod gather;
 pub mod gather_staged;
@@ -63,7 +65,7 @@ pub mod unpool;
 pub mod van_herk;
 
 pub use common::settings::Settings;
-pub use launch::{Tensors, launch, launch_fractional, launch_unpool};
+pub use launch::{Tensors, launch, launch_footprint, launch_fractional, launch_unpool};
 pub use problem::{Gradient, Output, Problem, Reduction};
 pub use select::{Algorithm, Config, Plan};
 pub use strips::{cpu_rows, register_tile};

@@ -113,6 +113,12 @@ class Native:
         return y + bias.reshape((-1, *[1] * len(size)))
 
 
+def extremum_under(x: Any, options: Options, footprint: Any, minimum: bool, device: str | None) -> Any:
+    """The extremum of what a window around each element reads where a footprint is true. It has no gradient."""
+    taps = footprint.reshape(-1).tolist()
+    return converter(x)(_native.extremum_under(x, options["kernel"], taps, minimum, device))
+
+
 def rank_pool(x: Any, rank: int | None, options: Options, device: str | None) -> Any:
     """The number of each window that `rank` others precede, or the median. It has no gradient, so one function serves
     every library."""

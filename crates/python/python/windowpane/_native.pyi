@@ -15,6 +15,7 @@ __all__ = [
     "devices",
     "extremum_pool",
     "extremum_pool_backward",
+    "extremum_under",
     "fractional_max_pool",
     "fractional_max_pool_backward",
     "lp_pool",
@@ -102,6 +103,9 @@ def rank_pool(
     x: SupportsDLPack, rank: int | None, options: Options, name: str | None
 ) -> Array: ...
 def mode_pool(x: SupportsDLPack, options: Options, name: str | None) -> Array: ...
+def extremum_under(
+    x: SupportsDLPack, kernel: list[int], footprint: list[bool], minimum: bool, name: str | None
+) -> Array: ...
 def max_unpool(
     y: SupportsDLPack, indices: SupportsDLPack, output: list[int], name: str | None
 ) -> Array: ...

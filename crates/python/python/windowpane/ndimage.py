@@ -4,8 +4,8 @@ Arrays are numpy's, cupy's, jax's or dask's, of any number of axes. Results are 
 that averages of floating-point numbers are rounded once per pass and not after each axis. `device` names who computes,
 as in `windowpane.functional`.
 
-The time of extrema and averages does not grow with the size of a rectangular window. A footprint of another shape costs a
-pass for each length of its runs along the last axis, and a comparison for each run.
+The time of extrema and averages does not grow with the size of a rectangular window. A footprint of another shape costs
+two comparisons for each run of its elements along the last axis.
 
 Ranks are `median_filter`, `rank_filter` and `percentile_filter`. Their time grows with the window. Under a footprint that is
 not a rectangle of at most three axes, the elements are copied once for each element of the footprint, part by part. A window
@@ -35,7 +35,7 @@ from typing import Any, Literal
 import numpy as np
 
 from windowpane._arrays import Options, window
-from windowpane._engines import engine_of, mode_pool, own_avg_pool, rank_pool
+from windowpane._engines import engine_of, extremum_under, mode_pool, own_avg_pool, rank_pool
 from windowpane._integers import fitting, ordered
 
 Reduction = Literal["mean", "max", "min", "mode"]
@@ -253,14 +253,6 @@ def _pooled(
     return x
 
 
-def _runs(footprint: Any) -> Iterable[tuple[tuple[int, ...], int, int]]:
-    """The runs of a footprint along its last axis: where they start, and their lengths."""
-    for row in np.ndindex(footprint.shape[:-1]):
-        edges = np.flatnonzero(np.diff(footprint[row].astype(np.int8), prepend=0, append=0))
-        for start, end in edges.reshape(-1, 2):
-            yield row, int(start), int(end - start)
-
-
 def _moved(x: Any, axes: Sequence[int], offsets: Sequence[int], space: Sequence[int]) -> Any:
     """The part of an extended array that is seen at an offset."""
     part = [slice(None)] * x.ndim
@@ -279,14 +271,25 @@ def _over_footprint(
     device: str | None,
 ) -> Any:
     """The extremum under a footprint of an extended array."""
+    order = np.argsort(axes)
+    footprint = footprint.transpose(order)
+    axes, space = [axes[own] for own in order], [space[own] for own in order]
+    first = max(0, len(axes) - _AXES)
+    middle = [extent // 2 for extent in footprint.shape[first:]]
     found: Any = None
     choose = library.minimum if minimum else library.maximum
-    runs = sorted(_runs(footprint), key=lambda run: run[2])
-    for length, same in itertools.groupby(runs, key=lambda run: run[2]):
-        pooled = _pooled(x, library, axes[-1:], [length], minimum, device=device)
-        for row, start, _ in same:
-            seen = _moved(pooled, axes, (*row, start), space)
-            found = seen if found is None else choose(found, seen)
+    for lead in np.ndindex(footprint.shape[:first]):
+        taps = footprint[lead]
+        if not taps.any():
+            continue
+
+        def pool(planes: Any, options: Options, taps: Any = taps) -> Any:
+            return extremum_under(planes, options, taps, minimum, device)
+
+        seen = _moved(x, axes[:first], lead, space[:first])
+        seen = _planes(seen, library, axes[first:], window(taps.ndim, taps.shape, 1, 0), pool)
+        seen = _moved(seen, axes[first:], middle, space[first:])
+        found = seen if found is None else choose(found, seen)
     return found.copy() if library is np else found
 
 

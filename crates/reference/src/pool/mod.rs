@@ -34,6 +34,7 @@ pub mod backward;
 pub mod deque;
 pub mod direct;
 mod field;
+pub mod footprint;
 pub mod fractional;
 pub mod lp;
 pub(crate) mod memory;

@@ -7,9 +7,10 @@ use windowpane_kernels::conv::{self, Operands, PlanOptions, Request};
 use windowpane_kernels::pool::fractional::Draws;
 use windowpane_kernels::pool::{self, Gradient, Output, Problem, Reduction, Tensors};
 use windowpane_kernels::{
-    Activation, Capabilities, Convolution, DType, Divisor, Exponent, Extents, Filter, FilterLayout,
-    Fractional, IndexBase, Layout, Padded, PaddingMode, Pass, Pooling, Precision, Rank, Shape,
-    Target, Window, can_cast, cast, copy, fill_random, pad, pad_gradient, strided, transpose,
+    Activation, Capabilities, Convolution, DType, Divisor, Exponent, Extents, Extremum, Filter,
+    FilterLayout, Footprint, Fractional, IndexBase, Layout, Padded, PaddingMode, Pass, Pooling,
+    Precision, Rank, Shape, Target, Window, can_cast, cast, copy, difference, fill_random, pad,
+    pad_gradient, strided, transpose,
 };
 
 use crate::devices::Device;
@@ -43,6 +44,7 @@ pub(crate) fn launch_all(device: &Device, capabilities: &Capabilities) -> BTreeS
             cases.convolutions();
             cases.fractional();
         }
+        cases.footprint();
         if layout == Layout::ChannelsLast {
             cases.padding();
             cases.rest(dtypes);
@@ -158,13 +160,31 @@ impl Cases<'_> {
         }
     }
 
+    /// A disk, whose longest run is in level 2.
+    fn footprint(&mut self) {
+        let (target, dtype) = (self.target, self.dtype);
+        let within = |tap: usize| (tap / 5).abs_diff(2).pow(2) + (tap % 5).abs_diff(2).pow(2) <= 4;
+        let taps: Vec<bool> = (0..25).map(within).collect();
+        let disk = Footprint::new(Extents::from([5, 5]), &taps).unwrap();
+        let pooling = Pooling::new(shape(), &Window::new([5, 5]), self.layout).unwrap();
+        let [x, y] = [pooling.input(), pooling.output()].map(|it| self.empty(it.elements()));
+        for extremum in [Extremum::Max, Extremum::Min] {
+            let reduction = Reduction::Extremum(extremum, Output::Values);
+            let problem = Problem::new(&pooling, reduction, dtype);
+            pool::launch_footprint(target, problem, disk, [&x, &y]).unwrap();
+        }
+        let elements = pooling.output().elements();
+        let other = self.empty(elements);
+        difference(target, dtype, elements, [&x, &y, &other]).unwrap();
+    }
+
     fn padding(&mut self) {
         let (target, dtype) = (self.target, self.dtype);
         for mode in PaddingMode::ALL.into_iter().filter(|mode| *mode != PaddingMode::Zeros) {
             let shape = shape();
             let padded = Padded::new(shape, 2.into(), mode, self.layout).unwrap();
             let [x, y] = [padded.input(), padded.output()].map(|it| self.empty(it.elements()));
-            pad(target, dtype, &padded, &x, &y).unwrap();
+            pad(target, dtype, &padded, 0.0, &x, &y).unwrap();
             if dtype.is_float() {
                 pad_gradient(target, dtype, &padded, &y, &x).unwrap();
             }

@@ -330,7 +330,7 @@ fn check_typed(
 /// The input with its padding, if that is filled in.
 fn padded(plan: &ConvPlan, x: &Tensor) -> Result<Tensor> {
     match &plan.padded {
-        Some(padded) => crate::pad::forward(padded, x),
+        Some(padded) => crate::pad::forward(padded, 0.0, x),
         None => Ok(x.clone()),
     }
 }

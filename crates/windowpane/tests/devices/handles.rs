@@ -105,7 +105,7 @@ fn copies_fills_pads_and_transposes_refuse_buffers() {
         let padded = Padded::new(shape, 4.into(), mode, layout).unwrap();
         let (small, large) = (2 * 8 * 8usize, 2 * 8 * 16usize);
         let vast = [1 << 16, 1 << 16, 1];
-        let moves: [(&str, Moves<'_>, [usize; 2], [&'static str; 2]); 5] = [
+        let moves: [(&str, Moves<'_>, [usize; 2], [&'static str; 2]); 6] = [
             (
                 "copy",
                 &|from, to| kernels::copy(target, dtype, from, to, small),
@@ -120,9 +120,15 @@ fn copies_fills_pads_and_transposes_refuse_buffers() {
             ),
             (
                 "pad",
-                &|from, to| kernels::pad(target, dtype, &padded, from, to),
+                &|from, to| kernels::pad(target, dtype, &padded, 0.0, from, to),
                 [small, large],
                 ["the input", "the padded tensor"],
+            ),
+            (
+                "difference",
+                &|from, to| kernels::difference(target, dtype, small, [from, from, to]),
+                [small; 2],
+                ["the first tensor", "the difference"],
             ),
             (
                 "pad's gradient",

@@ -10,6 +10,7 @@ mod faults;
 mod fractional;
 #[cfg(feature = "kernels")]
 mod handles;
+mod morphology;
 #[cfg(feature = "kernels")]
 mod overrides;
 mod pad;

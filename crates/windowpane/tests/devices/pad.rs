@@ -16,9 +16,12 @@ use crate::pool::{Check, ok};
 
 on_every_device! {
     /// SEMANTICS 1.7: identical bit for bit.
-    fn padding_is_the_reference(device, case in (ConvCase::any(), mode(), any::<Index>())) {
-        let (case, mode, pick) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i16, u16, i8, u8], check_pad(&case, mode))
+    fn padding_is_the_reference(
+        device,
+        case in (ConvCase::any(), mode(), select(vec![0.0, -3.3, 1e5, f64::INFINITY, -1e30]), any::<Index>())
+    ) {
+        let (case, mode, value, pick) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i16, u16, i8, u8], check_pad(&case, mode, value))
     }
 
     /// SEMANTICS 1.7, 5.3 and 7: each gradient is the sum of those of all copies.
@@ -65,13 +68,13 @@ fn pad(case: &ConvCase, mode: PaddingMode) -> Pad {
     Pad::new(case.problem().grid().padding()).mode(mode).layout(case.layout)
 }
 
-fn check_pad<T: Element>(device: &Device, case: &ConvCase, mode: PaddingMode) -> Check {
+fn check_pad<T: Element>(device: &Device, case: &ConvCase, mode: PaddingMode, value: f64) -> Check {
     let (x, elements) = tensor::<T>(device, case, Role::Input)?;
-    let y = ok(pad(case, mode).forward(&x))?;
+    let y = ok(pad(case, mode).value(value).forward(&x))?;
     executed(mode, T::DTYPE);
     let padded = padded(case, mode);
     prop_assert_eq!(y.dims(), padded.output().dims(case.layout).collect::<Vec<_>>());
-    assert_same(&ok(y.to_vec::<T>())?, &reference::pad(&padded, &elements))
+    assert_same(&ok(y.to_vec::<T>())?, &reference::pad(&padded, T::from_f64(value), &elements))
 }
 
 fn check_gradient<T: Element>(device: &Device, case: &ConvCase, mode: PaddingMode) -> Check {
@@ -106,7 +109,7 @@ fn check_conv<T: Element>(device: &Device, case: &ConvCase, mode: PaddingMode) -
     let layouts = (problem.layout(), problem.filter_layout());
     let problem =
         Convolution::new(padded.output(), filter, &window, groups, layouts.0, layouts.1).unwrap();
-    let filled = reference::pad(&padded, &inputs);
+    let filled = reference::pad(&padded, T::ZERO, &inputs);
 
     // SEMANTICS 8: refused if the driver would end the loops early.
     let y = match operator.forward(&x, &w, Some(&bias)) {
