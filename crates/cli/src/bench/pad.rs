@@ -1,6 +1,7 @@
 //! Padding in memory as a case: the kind `pad`.
 
 use serde::Deserialize;
+use windowpane::Scalar as _;
 use windowpane::geometry::{Padded, Shape};
 use windowpane::{DType, Device, Error, Pad, Padding, PaddingMode, Result, Tensor};
 use windowpane_reference::{Total, pad as reference};
