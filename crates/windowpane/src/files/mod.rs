@@ -64,7 +64,7 @@ impl<R: Read> Source<R> {
     /// header that promises too many elements does not allocate memory for them.
     fn elements<T: Element>(&mut self, count: usize) -> Result<Vec<T>> {
         const AT_ONCE: usize = 1 << 20;
-        let mut elements: Vec<T> = Vec::new();
+        let mut elements: Vec<T::Stored> = Vec::new();
         let mut read = || {
             if self.length.is_some() {
                 elements.try_reserve_exact(count)?;
@@ -72,7 +72,7 @@ impl<R: Read> Source<R> {
             while elements.len() < count {
                 let (start, more) = (elements.len(), AT_ONCE.min(count - elements.len()));
                 elements.try_reserve(more)?;
-                elements.resize(start + more, T::ZERO);
+                elements.resize(start + more, bytemuck::Zeroable::zeroed());
                 self.from.read_exact(bytemuck::cast_slice_mut(&mut elements[start..]))?;
             }
             Ok(())
@@ -87,7 +87,7 @@ impl<R: Read> Source<R> {
             };
             file_error(&self.path, reason)
         })?;
-        Ok(elements)
+        Ok(T::from_stored(elements))
     }
 }
 
@@ -152,11 +152,14 @@ mod tests {
         round_trip::<f32>(&numbers);
         round_trip::<half::f16>(&numbers);
         round_trip::<half::bf16>(&numbers);
+        round_trip::<i64>(&numbers);
         round_trip::<i32>(&numbers);
+        round_trip::<u32>(&numbers);
         round_trip::<i16>(&numbers);
         round_trip::<u16>(&numbers);
         round_trip::<i8>(&numbers);
         round_trip::<u8>(&numbers);
+        round_trip::<bool>(&numbers);
     }
 
     #[test]

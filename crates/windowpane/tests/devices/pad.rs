@@ -18,7 +18,7 @@ on_every_device! {
     /// SEMANTICS 1.7: identical bit for bit.
     fn padding_is_the_reference(device, case in (ConvCase::any(), mode(), any::<Index>())) {
         let (case, mode, pick) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i16, u16, i8, u8], check_pad(&case, mode))
+        on_one_type!(device, pick, [f64, f32, f16, bf16, i64, i32, u32, i16, u16, i8, u8, bool], check_pad(&case, mode))
     }
 
     /// SEMANTICS 1.7, 5.3 and 7: each gradient is the sum of those of all copies.
