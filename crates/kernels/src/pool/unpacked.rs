@@ -58,7 +58,8 @@ mod tests {
         let error = Plan::new(Problem::new(&pooling, mean, DType::I32), &lacking).unwrap_err();
         assert_eq!(error, PlanError::NoSums { dtype: DType::I32 });
         // Narrower integers are averaged in `i32`, if their sums fit.
-        assert!(Plan::new(Problem::new(&pooling, mean, DType::U16), &lacking).is_ok());
+        let narrow = Plan::new(Problem::new(&pooling, mean, DType::U16), &lacking).unwrap();
+        assert_eq!(narrow.settings.accumulator, DType::I32);
         let shape = Shape::new(1, 1, Extents::from([40_000])).unwrap();
         let whole = Pooling::new(shape, &Window::new([40_000]), Layout::ChannelsLast).unwrap();
         let error = Plan::new(Problem::new(&whole, mean, DType::U16), &lacking).unwrap_err();

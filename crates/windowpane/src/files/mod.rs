@@ -121,7 +121,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::{Device, Tensor};
+    use crate::{DType, Device, Tensor};
 
     fn round_trip<T: Element>(elements: &[f64]) {
         let host = Device::host();
@@ -160,6 +160,33 @@ mod tests {
         round_trip::<i8>(&numbers);
         round_trip::<u8>(&numbers);
         round_trip::<bool>(&numbers);
+    }
+
+    /// The ends of wide integers come back, under NumPy's name of the type; a true bool may be any byte but 0.
+    #[test]
+    fn wide_integers_and_truth_values_survive_a_file() {
+        fn check<T: Element>(elements: [T; 4], descr: &str) {
+            let host = Device::host();
+            let tensor = Tensor::from_slice(&host, &elements, [4]).unwrap();
+            let mut npy = Vec::new();
+            tensor.write_npy_to(&mut npy).unwrap();
+            assert!(String::from_utf8_lossy(&npy).contains(&format!("'descr': '{descr}'")));
+            let read = Tensor::read_npy_from(&host, &npy[..]).unwrap();
+            assert_eq!(read.to_vec::<T>().unwrap(), elements);
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("x.safetensors");
+            Tensor::write_safetensors(&path, [("x", &tensor)]).unwrap();
+            let read = &Tensor::read_safetensors(&host, &path).unwrap()["x"];
+            assert_eq!(read.to_vec::<T>().unwrap(), elements);
+            if T::DTYPE == DType::Bool {
+                *npy.last_mut().unwrap() = 2;
+                let read = Tensor::read_npy_from(&host, &npy[..]).unwrap();
+                assert_eq!(read.to_bytes().unwrap(), [0, 1, 1, 1]);
+            }
+        }
+        check([i64::MIN, (1 << 53) + 1, -1, i64::MAX], "<i8");
+        check([0, 1, 1 << 31, u32::MAX], "<u4");
+        check([false, true, true, false], "|b1");
     }
 
     #[test]
