@@ -121,7 +121,7 @@ pub(crate) struct PoolArgs {
     /// stochastic
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
-    /// Type to compute in: f64, f32, f16, bf16, i32, i16, u16, i8 or u8 [default: the file's, else f32]
+    /// Type to compute in: f64, f32, f16, bf16, i64, i32, u32, i16, u16, i8, u8 or bool [default: the file's, else f32]
     #[arg(long, value_name = "TYPE")]
     pub(crate) dtype: Option<DType>,
 }

@@ -139,7 +139,7 @@ struct Run {
     /// Reduction of each window; lp is the square root of the sum of squares, rank the median
     #[arg(long, value_enum, default_value = "max")]
     op: Op,
-    /// Type to compute in: f64, f32, f16, bf16, i32, i16, u16, i8 or u8
+    /// Type to compute in: f64, f32, f16, bf16, i64, i32, u32, i16, u16, i8, u8 or bool
     #[arg(long, value_name = "TYPE", default_value = "f32")]
     dtype: DType,
     #[command(flatten)]

@@ -1,5 +1,5 @@
 use half::{bf16, f16};
-use windowpane::{Device, Element, Pooling, Result, Tensor};
+use windowpane::{DType, Device, Element, Pooling, Result, Tensor};
 use windowpane_reference::{Scalar, Total};
 
 /// Runs a block with `$T` standing for the Rust type of a `DType`; the block is of the function's
@@ -44,9 +44,19 @@ impl Comparable for bf16 {
     const POISON: Self = bf16::NAN;
 }
 
+impl Comparable for i64 {
+    const SMALLEST: f64 = 0.0;
+    const POISON: Self = i64::MIN + 1;
+}
+
 impl Comparable for i32 {
     const SMALLEST: f64 = 0.0;
     const POISON: Self = i32::MIN + 1;
+}
+
+impl Comparable for u32 {
+    const SMALLEST: f64 = 0.0;
+    const POISON: Self = 1;
 }
 
 impl Comparable for i16 {
@@ -67,6 +77,11 @@ impl Comparable for i8 {
 impl Comparable for u8 {
     const SMALLEST: f64 = 0.0;
     const POISON: Self = 1;
+}
+
+impl Comparable for bool {
+    const SMALLEST: f64 = 0.0;
+    const POISON: Self = true;
 }
 
 /// The result of a comparison with the reference.
@@ -126,6 +141,9 @@ pub(crate) fn rounded_sum<T: Comparable>(sums: impl IntoIterator<Item = Total>) 
 /// The first element that differs in its bits from the expected one; all NaN count as equal.
 pub(crate) fn first_other<T: Comparable>(found: &[T], expected: &[T]) -> Option<String> {
     first_bad(found, expected, |y, e| {
+        if y.to_integer() != e.to_integer() {
+            return Some(format!("is {y:?}, not {e:?}"));
+        }
         let (y, e) = (y.to_f64(), e.to_f64());
         let same = (y.is_nan() && e.is_nan()) || y.to_bits() == e.to_bits();
         (!same).then(|| format!("is {y}, not {e}"))
@@ -163,6 +181,7 @@ pub(crate) fn numbers<T: Element>(len: usize) -> impl Iterator<Item = T> {
         let bits = splitmix(&mut state);
         let unit = (bits >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
         T::from_f64(match (T::DTYPE.is_float(), bits & 15) {
+            (false, digits) if T::DTYPE == DType::Bool => (digits & 1) as f64,
             (false, _) => unit * 300.0,
             (true, 0) => unit * 1e3,
             (true, _) => unit,

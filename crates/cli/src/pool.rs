@@ -22,9 +22,10 @@ Example: the median of each pixel's neighbours, which removes outliers
 Example: a volume of labels (N,D,H,W,C) at half the resolution, by the most frequent label
   windowpane pool labels.npy -o smaller.npy --op mode --kernel 2,2,2 --ceil
 
-Files may hold float64, 32, 16, int32, 16, 8, uint16 or 8; a .npy file holds bf16 as float32,
-for --dtype bf16. A file is .npy or .safetensors, where x.safetensors#NAME is one of several
-tensors, or - for standard input or output, as .npy. Output files appear complete or not at all.";
+Files may hold float64, 32, 16, int64, 32, 16, 8, uint32, 16, 8 or bool; a .npy file holds bf16 as
+float32, for --dtype bf16. A file is .npy or .safetensors, where x.safetensors#NAME is one of
+several tensors, or - for standard input or output, as .npy. Output files appear complete or not
+at all.";
 
 /// The arguments of `pool`.
 #[derive(Args)]

@@ -44,7 +44,7 @@ pub(crate) struct Unpool {
     /// Memory layout: channels-last (N,…,C) or channels-first (N,C,…); also nhwc, nchw and so on
     #[arg(long, value_name = "LAYOUT", value_parser = layouts, default_value = "channels-last")]
     layout: Layouts,
-    /// Type to compute in: f64, f32, f16, bf16, i32, i16, u16, i8 or u8 [default: the file's]
+    /// Type to compute in: f64, f32, f16, bf16, i64, i32, u32, i16, u16, i8, u8 or bool [default: the file's]
     #[arg(long, value_name = "TYPE")]
     dtype: Option<DType>,
     #[command(flatten)]

@@ -109,7 +109,49 @@ trait Below {
     const BELOW: Self::Key;
 }
 
-integer!(i32, i16, u16, i8, u8);
+integer!(i64, i32, i16, u16, i8, u8);
+
+/// Keys are signed, so that there is room for an index beside one in 64 bits.
+impl Ranked for u32 {
+    type Key = i32;
+    const GREATEST: i32 = i32::MAX;
+
+    #[inline(always)]
+    fn key(self) -> i32 {
+        (self ^ (1 << 31)) as i32
+    }
+
+    #[inline(always)]
+    fn of(key: i32) -> Self {
+        key as Self ^ (1 << 31)
+    }
+
+    #[inline(always)]
+    fn place(_: i32) -> Option<u8> {
+        None
+    }
+}
+
+impl Ranked for bool {
+    type Key = u8;
+    const GREATEST: u8 = 1;
+
+    #[inline(always)]
+    fn key(self) -> u8 {
+        self.into()
+    }
+
+    #[inline(always)]
+    fn of(key: u8) -> Self {
+        key != 0
+    }
+
+    #[inline(always)]
+    fn place(key: u8) -> Option<u8> {
+        Some(key)
+    }
+}
+
 float! {
     f64: i64, u64;
     f32: i32, u32;

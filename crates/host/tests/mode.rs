@@ -29,7 +29,10 @@ proptest! {
         check::<f64>(&pooling, seed)?;
         check::<f16>(&pooling, seed)?;
         check::<bf16>(&pooling, seed)?;
+        check::<i64>(&pooling, seed)?;
         check::<i32>(&pooling, seed)?;
+        check::<u32>(&pooling, seed)?;
+        check::<bool>(&pooling, seed)?;
         check::<i16>(&pooling, seed)?;
         check::<u16>(&pooling, seed)?;
         check::<i8>(&pooling, seed)?;
@@ -65,6 +68,8 @@ fn windows_of_every_length_have_their_mode() {
     check(|n| n as u8);
     check(|n| (n % 7) as u8);
     check(|n| (n as u8) as i8);
+    check(|n| n % 3 == 0);
+    check(|n| u32::MAX - n % 5);
     check(|n| if n % 2 == 0 { i32::MIN } else { i32::MAX - (n % 4) as i32 });
     check(|n| (n % 9) as f32 - 4.0);
     check(|n| f64::from(n % 30) / 3.0);

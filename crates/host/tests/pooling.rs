@@ -25,6 +25,7 @@ const ALGORITHMS: [Algorithm; 2] = [Algorithm::Direct, Algorithm::Sliding];
 fn same<T: Scalar>(found: &[T], expected: &[T]) -> Checked {
     prop_assert_eq!(found.len(), expected.len());
     for (at, (y, expected)) in found.iter().zip(expected).enumerate() {
+        prop_assert_eq!(y.to_integer(), expected.to_integer(), "element {}", at);
         let (y, expected) = (y.to_f64(), expected.to_f64());
         let both = y.is_nan() && expected.is_nan();
         prop_assert!(both || y.to_bits() == expected.to_bits(), "{at}: {y}, not {expected}");
@@ -129,7 +130,10 @@ proptest! {
         extrema::<f32>(&pooling, base, seed)?;
         extrema::<f64>(&pooling, base, seed)?;
         extrema::<f16>(&pooling, base, seed)?;
+        extrema::<i64>(&pooling, base, seed)?;
         extrema::<i32>(&pooling, base, seed)?;
+        extrema::<u32>(&pooling, base, seed)?;
+        extrema::<bool>(&pooling, base, seed)?;
         extrema::<u8>(&pooling, base, seed)?;
     }
 
@@ -146,7 +150,9 @@ proptest! {
         by in prop_oneof![divisors(), (1..9u32).prop_map(Divisor::Truncated)],
         seed in any::<u64>(),
     ) {
+        integer_sums::<i64>(&pooling, by, seed)?;
         integer_sums::<i32>(&pooling, by, seed)?;
+        integer_sums::<u32>(&pooling, by, seed)?;
         integer_sums::<i16>(&pooling, by, seed)?;
         integer_sums::<u16>(&pooling, by, seed)?;
         integer_sums::<i8>(&pooling, by, seed)?;
@@ -270,6 +276,9 @@ fn sums_of_the_largest_integers_are_exact() {
         for x in [i16::MIN, i16::MAX, -1] {
             whole(space, window, x);
         }
+        whole(space, window, i64::MIN);
+        whole(space, window, i64::MAX);
+        whole(space, window, u32::MAX);
         whole(space, window, u8::MAX);
         whole(space, window, i8::MIN);
     }

@@ -38,7 +38,10 @@ proptest! {
         check::<f64>(&pooling, rank, seed)?;
         check::<f16>(&pooling, rank, seed)?;
         check::<bf16>(&pooling, rank, seed)?;
+        check::<i64>(&pooling, rank, seed)?;
         check::<i32>(&pooling, rank, seed)?;
+        check::<u32>(&pooling, rank, seed)?;
+        check::<bool>(&pooling, rank, seed)?;
         check::<i8>(&pooling, rank, seed)?;
         check::<u8>(&pooling, rank, seed)?;
     }

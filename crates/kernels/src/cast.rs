@@ -1,4 +1,5 @@
-//! Conversions of elements from one type to another, each rounded once. All but i32 are exact in f32, and become one first.
+//! Conversions of elements from one type to another, each rounded once. Integers become other integers as such; all
+//! other elements are exact in f32 and become one first, but for those of i32 and u32.
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -10,14 +11,20 @@ use crate::cube::unit::{plain_grid, unit_position, widest_lanes};
 use crate::device::Target;
 use crate::packed;
 
-/// Whether [`cast`] converts from a type: from all but f64, of which an f32 says too little.
-pub fn can_cast(from: DType) -> bool {
-    from != DType::F64
+/// Whether [`cast`] converts from one type to another. It does not from f64, nor between floats and i64, nor from floats
+/// to u32: an f32 says too little of these.
+pub fn can_cast([from, to]: [DType; 2]) -> bool {
+    match (from, to) {
+        (DType::F64, _) => false,
+        (DType::I64, to) => !to.is_float(),
+        (from, DType::I64 | DType::U32) => !from.is_float(),
+        _ => true,
+    }
 }
 
 /// Converts `elements` of the type `from` in one buffer to the type `to` in another, if there is such a
 /// [conversion](can_cast) and the device has both types. Floats are rounded to the nearest integer, of two the even one;
-/// numbers beyond a type's range become its least or largest number, and NaN 0.
+/// numbers beyond a type's range become its least or largest number, and NaN 0. A bool is whether a number is not 0.
 ///
 /// The launch is asynchronous.
 pub fn cast(
@@ -38,17 +45,19 @@ pub fn cast(
     let unpacked = device.packs(from).then(|| packed::unpack(target, from, input, elements));
     let (input, from) = (unpacked.as_ref().unwrap_or(input), device.computed(from));
     let wide = device.packs(to).then(|| packed::room(client, to, elements));
-    convert(target, [from, device.computed(to)], input, wide.as_ref().unwrap_or(output), elements);
+    let types = [from, device.computed(to)];
+    convert(target, types, to, input, wide.as_ref().unwrap_or(output), elements);
     if let Some(wide) = wide {
         packed::pack(target, to, &wide, output, elements);
     }
     Ok(())
 }
 
-/// The same for checked buffers of types that kernels have.
+/// The same for checked buffers of types that kernels have. `wanted` is the type that the elements have in the end.
 fn convert(
     target: Target<'_>,
     [from, to]: [DType; 2],
+    wanted: DType,
     input: &Handle,
     output: &Handle,
     elements: usize,
@@ -65,7 +74,8 @@ fn convert(
         rounds: to == DType::BF16 && !device.rounds_bf16,
         range: to.integers(),
         contiguous,
-        from_i32: from == DType::I32,
+        numbers: Numbers::of(from, to),
+        to_bool: wanted == DType::Bool,
         to_f32: to == DType::F32,
         to_f64: to == DType::F64,
     };
@@ -85,6 +95,38 @@ fn convert(
     }
 }
 
+/// The type in which elements are converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Numbers {
+    F32,
+    I32,
+    U32,
+    I64,
+}
+
+impl Numbers {
+    fn of(from: DType, to: DType) -> Self {
+        match from {
+            DType::I64 => Self::I64,
+            DType::U32 => Self::U32,
+            DType::I32 => Self::I32,
+            from if !from.is_float() && !to.is_float() => Self::I32,
+            _ => Self::F32,
+        }
+    }
+
+    /// The least and the largest number of an integer type that this type has too.
+    fn within(self, (least, most): (i64, i64)) -> (i64, i64) {
+        let own = match self {
+            Self::U32 => DType::U32,
+            Self::I64 => DType::I64,
+            Self::I32 | Self::F32 => DType::I32,
+        };
+        let (lowest, highest) = own.integers().unwrap_or_default();
+        (least.max(lowest), most.min(highest))
+    }
+}
+
 /// The compile-time options of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct CastForm {
@@ -94,9 +136,11 @@ struct CastForm {
     /// Otherwise, whether the kernel rounds to bf16 itself.
     rounds: bool,
     /// The least and the largest number, if the result is an integer.
-    range: Option<(i32, i32)>,
+    range: Option<(i64, i64)>,
     contiguous: bool,
-    from_i32: bool,
+    numbers: Numbers,
+    /// Whether the result is 1 for all numbers but 0.
+    to_bool: bool,
     to_f32: bool,
     to_f64: bool,
 }
@@ -115,27 +159,35 @@ fn converted<S: Float, T: Float, N: Size>(
         terminate!();
     }
     let elements = input[position as usize];
-    output[position as usize] = if comptime!(form.from_i32) {
-        of_i32::<T, N>(Vector::cast_from(elements), form)
-    } else {
-        of_f32::<T, N>(widen::<S, f32, N>(elements, form.widening), form)
+    output[position as usize] = match comptime!(form.numbers) {
+        Numbers::F32 => of_f32::<T, N>(widen::<S, f32, N>(elements, form.widening), form),
+        Numbers::I32 => of_integers::<i32, T, N>(Vector::cast_from(elements), form),
+        Numbers::U32 => of_integers::<u32, T, N>(Vector::cast_from(elements), form),
+        Numbers::I64 => of_integers::<i64, T, N>(Vector::cast_from(elements), form),
     };
 }
 
-/// Integers of 32 bits, of which an f32 does not hold all, in another type.
+/// Integers in another type. An f32 does not hold all of 32 bits.
 #[cube]
-fn of_i32<T: Float, N: Size>(number: Vector<i32, N>, #[comptime] form: CastForm) -> Vector<T, N> {
-    if comptime!(form.range.is_some()) {
-        let (least, most) = comptime!(form.range.unwrap_or_default());
-        let (least, most) = (Vector::new(least), Vector::new(most));
+fn of_integers<K: Int, T: Float, N: Size>(
+    number: Vector<K, N>,
+    #[comptime] form: CastForm,
+) -> Vector<T, N> {
+    if comptime!(form.to_bool) {
+        let is_zero = number.equal(&Vector::new(K::from_int(0)));
+        select_many(is_zero, Vector::new(T::from_int(0)), Vector::new(T::from_int(1)))
+    } else if comptime!(form.range.is_some()) {
+        let (least, most) = comptime!(form.numbers.within(form.range.unwrap_or_default()));
+        let (least, most) = (Vector::new(K::from_int(least)), Vector::new(K::from_int(most)));
         let number = select_many(number.less_than(&least), least, number);
         Vector::cast_from(select_many(number.greater_than(&most), most, number))
     } else if comptime!(form.to_f64) {
         Vector::cast_from(number)
     } else {
-        let number = if comptime!(form.to_f32) { number } else { within_f32::<N>(number) };
+        let number =
+            if comptime!(form.to_f32) { number } else { within_f32::<K, N>(number, form.numbers) };
         // Both halves are exact in f32, so that only their sum is rounded, and not as the device rounds conversions.
-        let low = number & Vector::new(0xffffi32);
+        let low = number & Vector::new(K::from_int(0xffff));
         let high = Vector::<f32, N>::cast_from(number - low);
         of_f32::<T, N>(high + Vector::cast_from(low), form)
     }
@@ -144,21 +196,29 @@ fn of_i32<T: Float, N: Size>(number: Vector<i32, N>, #[comptime] form: CastForm)
 /// A number that an f32 holds, and that is rounded like this one to 11 binary digits or fewer: where a number has more than
 /// 24, the last 8 are replaced by one that says whether any of them is set.
 #[cube]
-fn within_f32<N: Size>(number: Vector<i32, N>) -> Vector<i32, N> {
-    let most = Vector::<i32, N>::new(1i32 << 24);
-    let low = number & Vector::new(0xffi32);
-    let zero = Vector::<i32, N>::new(0i32);
-    let sticky = select_many(low.equal(&zero), zero, Vector::new(0x100i32));
+fn within_f32<K: Int, N: Size>(number: Vector<K, N>, #[comptime] numbers: Numbers) -> Vector<K, N> {
+    let most = Vector::<K, N>::new(K::from_int(comptime!(1i64 << 24)));
+    let low = number & Vector::new(K::from_int(0xff));
+    let zero = Vector::<K, N>::new(K::from_int(0));
+    let sticky = select_many(low.equal(&zero), zero, Vector::new(K::from_int(0x100)));
     let short = (number - low) | sticky;
     let above = select_many(number.greater_than(&most), short, number);
-    select_many(number.less_than(&(zero - most)), short, above)
+    if comptime!(numbers == Numbers::U32) {
+        above
+    } else {
+        select_many(number.less_than(&(zero - most)), short, above)
+    }
 }
 
 /// Numbers in another type.
 #[cube]
 fn of_f32<T: Float, N: Size>(numbers: Vector<f32, N>, #[comptime] form: CastForm) -> Vector<T, N> {
-    if comptime!(form.range.is_some()) {
-        let (least, most) = comptime!(form.range.unwrap_or_default());
+    if comptime!(form.to_bool) {
+        let is_zero = numbers.equal(&Vector::new(0.0f32));
+        select_many(is_zero, Vector::new(T::from_int(0)), Vector::new(T::from_int(1)))
+    } else if comptime!(form.range.is_some()) {
+        let (least, most) = comptime!(form.numbers.within(form.range.unwrap_or_default()));
+        let (least, most) = comptime!((least as i32, most as i32));
         Vector::cast_from(nearest_integers::<N>(numbers, least, most))
     } else if comptime!(form.to_f64) {
         Vector::cast_from(numbers)

@@ -42,7 +42,7 @@ pub fn difference(
 fn launch(
     target: Target<'_>,
     dtype: DType,
-    range: Option<(i32, i32)>,
+    range: Option<(i64, i64)>,
     elements: usize,
     [a, b, y]: [&Handle; 3],
 ) {

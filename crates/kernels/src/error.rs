@@ -44,6 +44,14 @@ pub enum PlanError {
         /// The requested type.
         dtype: DType,
     },
+    /// The device has no integers in which any window's sum of numbers of this type fits.
+    #[error(
+        "this device has no integers that hold sums of {dtype}; use `host`, or convert to f64, f32, f16 or bf16 first"
+    )]
+    NoSums {
+        /// The requested type.
+        dtype: DType,
+    },
     /// The device's matrix units do not support tf32.
     #[error("tf32 was requested, which this device does not have; leave the precision strict")]
     NoTf32,

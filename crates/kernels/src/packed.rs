@@ -1,4 +1,4 @@
-//! 8- and 16-bit integers on devices whose kernels have no such type, as in WGSL.
+//! 8- and 16-bit integers, and `bool`, on devices whose kernels have no such type, as in WGSL.
 //!
 //! Their tensors are stored as on the host, `n` elements of `b` bits to a word of 32 bits, the first in the lowest
 //! bits; the last word is padded. Kernels compute with copies in `i32`:
@@ -82,7 +82,7 @@ pub(crate) fn pack(target: Target<'_>, dtype: DType, from: &Handle, to: &Handle,
     if words == 0 {
         return;
     }
-    let (least, most) = dtype.integers().unwrap_or((i32::MIN, i32::MAX));
+    let (least, most) = dtype.integers().expect("only integers are packed");
     let (cubes, units) = plain_grid(target, words);
     // SAFETY: both buffers are as large as in `unpack`, and a unit past the last ends.
     unsafe {
@@ -94,8 +94,8 @@ pub(crate) fn pack(target: Target<'_>, dtype: DType, from: &Handle, to: &Handle,
             BufferArg::from_raw_parts(from.clone(), words),
             BufferArg::from_raw_parts(to.clone(), words),
             words as u32,
-            least,
-            most,
+            least as i32,
+            most as i32,
             bits(dtype),
         );
     }
@@ -165,7 +165,7 @@ mod tests {
         for (elements, quarters, halves) in
             [(0, 0, 0), (1, 1, 1), (4, 1, 2), (5, 2, 3), (1023, 256, 512)]
         {
-            for dtype in [DType::I8, DType::U8] {
+            for dtype in [DType::I8, DType::U8, DType::Bool] {
                 assert_eq!(lacking.buffer_size(dtype, elements), 4 * quarters);
                 assert_eq!(PLAIN_GPU.buffer_size(dtype, elements), elements);
                 assert_eq!(unpacked_bytes(dtype, elements), 16 * quarters);
@@ -178,7 +178,8 @@ mod tests {
             assert_eq!(lacking.buffer_size(DType::F16, elements), 2 * elements);
         }
         let computed = DType::ALL.map(|dtype| lacking.computed(dtype));
-        let expected = DType::ALL.map(|dtype| if dtype.is_float() { dtype } else { DType::I32 });
+        let expected = DType::ALL
+            .map(|dtype| if dtype.size() < 4 && !dtype.is_float() { DType::I32 } else { dtype });
         assert_eq!(computed, expected);
         assert_eq!(DType::ALL.map(|dtype| PLAIN_GPU.computed(dtype)), DType::ALL);
     }

@@ -13,7 +13,7 @@ use crate::device::Target;
 use crate::packed;
 
 /// Fills `output`, which holds `elements` of `dtype`, with uniform random numbers: from −0.5 to 0.5, or integers from 0
-/// to 127 for integer types. The same seed gives the same numbers.
+/// to 127 for integer types, 0 and 1 for `bool`. The same seed gives the same numbers.
 ///
 /// The launch is asynchronous.
 pub fn fill_random(
@@ -30,7 +30,7 @@ pub fn fill_random(
     }
     if target.device.packs(dtype) {
         let numbers = packed::room(target.client, dtype, elements);
-        launch(target, target.device.computed(dtype), &numbers, elements, seed);
+        launch(target, dtype, &numbers, elements, seed);
         packed::pack(target, dtype, &numbers, output, elements);
     } else {
         launch(target, dtype, output, elements, seed);
@@ -38,9 +38,10 @@ pub fn fill_random(
     Ok(())
 }
 
-/// Fills a buffer that holds at least one element.
+/// Fills a buffer that holds at least one element, in the type in which kernels compute.
 fn launch(target: Target<'_>, dtype: DType, output: &Handle, elements: usize, seed: u32) {
     let (cubes, units) = plain_grid(target, elements);
+    let most = dtype.integers().map(|(_, most)| most.min(127) as u32);
     // SAFETY: the buffer holds `elements`, and the kernel writes to none beyond.
     unsafe {
         let output = BufferArg::from_raw_parts(output.clone(), elements);
@@ -51,8 +52,8 @@ fn launch(target: Target<'_>, dtype: DType, output: &Handle, elements: usize, se
             output,
             elements as u32,
             seed,
-            dtype.is_float(),
-            elem(dtype),
+            most,
+            elem(target.device.computed(dtype)),
         );
     }
 }
@@ -63,7 +64,7 @@ fn random<S: Float>(
     output: &mut [S],
     elements: u32,
     seed: u32,
-    #[comptime] float: bool,
+    #[comptime] most: Option<u32>,
     #[define(S)] _stored: ElemType,
 ) {
     let position = ABSOLUTE_POS as u32;
@@ -71,10 +72,10 @@ fn random<S: Float>(
         terminate!();
     }
     let bits = mixed(position ^ mixed(seed));
-    output[position as usize] = if comptime!(float) {
+    output[position as usize] = if comptime!(most.is_none()) {
         // As many bits as an f32 has digits.
         S::cast_from(f32::cast_from(bits >> 8) * (1.0f32 / 16_777_216.0) - 0.5f32)
     } else {
-        S::cast_from(bits & 127)
+        S::cast_from(bits & comptime!(most.unwrap_or_default()))
     };
 }

@@ -140,11 +140,18 @@ fn read_as(
             Elements::Of(DType::F32) => on_host(gathered::<f32>(place)?, &dims),
             Elements::Of(DType::F16) => on_host(gathered::<f16>(place)?, &dims),
             Elements::Of(DType::BF16) => on_host(gathered::<bf16>(place)?, &dims),
+            Elements::Of(DType::I64) => on_host(gathered::<i64>(place)?, &dims),
             Elements::Of(DType::I32) => on_host(gathered::<i32>(place)?, &dims),
+            Elements::Of(DType::U32) => on_host(gathered::<u32>(place)?, &dims),
             Elements::Of(DType::I16) => on_host(gathered::<i16>(place)?, &dims),
             Elements::Of(DType::U16) => on_host(gathered::<u16>(place)?, &dims),
             Elements::Of(DType::I8) => on_host(gathered::<i8>(place)?, &dims),
             Elements::Of(DType::U8) => on_host(gathered::<u8>(place)?, &dims),
+            // Bytes, as nothing says that each is 0 or 1.
+            Elements::Of(DType::Bool) => {
+                let bytes = gathered::<u8>(place)?;
+                Tensor::from_bytes(&Device::host(), DType::Bool, &bytes, &dims).map_err(exception)
+            }
             // `dtype_of` grows with the types.
             Elements::Of(other) => unreachable!("{other} has no type in DLPack"),
         }
@@ -258,14 +265,17 @@ fn dtype_of(found: DLDataType) -> PyResult<DType> {
         found if found.is::<f32>() => DType::F32,
         found if found.is::<f16>() => DType::F16,
         found if found.is::<bf16>() => DType::BF16,
+        found if found.is::<i64>() => DType::I64,
         found if found.is::<i32>() => DType::I32,
+        found if found.is::<u32>() => DType::U32,
         found if found.is::<i16>() => DType::I16,
         found if found.is::<u16>() => DType::U16,
         found if found.is::<i8>() => DType::I8,
         found if found.is::<u8>() => DType::U8,
+        found if found == DLDataType::BOOL => DType::Bool,
         other => {
             return Err(PyTypeError::new_err(format!(
-                "elements of type {} are not supported; use float64, float32, float16, bfloat16, int32, int16, uint16, int8 or uint8",
+                "elements of type {} are not supported; use float64, float32, float16, bfloat16, int64, int32, uint32, int16, uint16, int8, uint8 or bool",
                 name_of(other)
             )));
         }
@@ -400,11 +410,14 @@ fn dlpack_type(dtype: DType) -> DLDataType {
         DType::F32 => f32::DTYPE,
         DType::F16 => f16::DTYPE,
         DType::BF16 => bf16::DTYPE,
+        DType::I64 => i64::DTYPE,
         DType::I32 => i32::DTYPE,
+        DType::U32 => u32::DTYPE,
         DType::I16 => i16::DTYPE,
         DType::U16 => u16::DTYPE,
         DType::I8 => i8::DTYPE,
         DType::U8 => u8::DTYPE,
+        DType::Bool => DLDataType::BOOL,
         // The enum may grow; this crate grows with it.
         other => unreachable!("{other} has no type in DLPack"),
     }

@@ -131,23 +131,45 @@ fn with_samples(pooling: FractionalMaxPool, samples: Option<&Tensor>) -> Fractio
     }
 }
 
+/// Whether the device with this name computes with integers of this type, by its name in Python.
+#[pyfunction]
+pub(crate) fn supports(name: &str, dtype: &str) -> PyResult<bool> {
+    let dtype = match dtype {
+        "int64" => DType::I64,
+        "uint32" => DType::U32,
+        "int32" => DType::I32,
+        "int16" => DType::I16,
+        "uint16" => DType::U16,
+        "int8" => DType::I8,
+        "uint8" => DType::U8,
+        "bool" => DType::Bool,
+        _ => return Ok(false),
+    };
+    Ok(opened(Some(name))?.supports(dtype))
+}
+
 /// The device with this name, such as `cuda` or `vulkan:1`. Without a name it is the best device that computes with
 /// elements of this type.
+fn device(name: Option<&str>, dtype: DType) -> PyResult<Device> {
+    let found = opened(name)?;
+    Ok(if name.is_none() && !found.supports(dtype) { Device::host() } else { found })
+}
+
+/// The device with this name, or the best one.
 ///
 /// A device remembers its plans, so each is opened once.
-fn device(name: Option<&str>, dtype: DType) -> PyResult<Device> {
+fn opened(name: Option<&str>) -> PyResult<Device> {
     static OPENED: Mutex<Option<HashMap<Option<String>, Device>>> = Mutex::new(None);
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let opened = opened.get_or_insert_default();
-    let found = match opened.get(&name.map(String::from)) {
+    Ok(match opened.get(&name.map(String::from)) {
         Some(known) => known.clone(),
         None => {
             let device = open(name)?;
             opened.insert(name.map(String::from), device.clone());
             device
         }
-    };
-    Ok(if name.is_none() && !found.supports(dtype) { Device::host() } else { found })
+    })
 }
 
 fn open(name: Option<&str>) -> PyResult<Device> {

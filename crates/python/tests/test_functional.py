@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 DEVICES = windowpane.devices()
 TYPES = [np.float64, np.float32, np.float16]
-INTEGERS = [np.int32, np.int16, np.uint16, np.int8, np.uint8]
+INTEGERS = [np.int64, np.int32, np.uint32, np.int16, np.uint16, np.int8, np.uint8, np.bool_]
 # Those that kernels lack.
-CONVERTED = [np.bool_, np.uint32, np.int64, np.uint64]
+CONVERTED = [np.uint64]
 
 
 def spread(x: Any, dtype: Any) -> Any:
@@ -86,9 +86,39 @@ def test_extrema(device: str, case: Any, dtype: Any, name: str) -> None:
     np.testing.assert_array_equal(winners, first)
 
 
+@pytest.mark.parametrize("device", [None, *DEVICES])
+def test_integers_that_no_float64_tells_apart(device: str | None) -> None:
+    x = np.array([[[2**53, 2**53 + 1, 2**53, -(2**63), 2**63 - 1, 2**63 - 2]]])
+    try:
+        maxima, places = F.max_pool1d(x, 3, return_indices=True, device=device)
+        medians, modes = (pool(x, 3, device=device) for pool in (F.median_pool1d, F.mode_pool1d))
+    except ValueError as error:
+        # A device without int64, which is not chosen unless it is named.
+        assert device is not None and device.startswith("wgpu") and "2**53" in str(error)
+        return
+    assert maxima.dtype == medians.dtype == modes.dtype == np.int64
+    assert maxima.tolist() == [[[2**53 + 1, 2**63 - 1]]] and places.tolist() == [[[1, 4]]]
+    assert medians.tolist() == [[[2**53, 2**63 - 2]]]
+    assert modes.tolist() == [[[2**53, -(2**63)]]]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_unpooled_integers(device: str) -> None:
+    for dtype in INTEGERS:
+        x = np.array([[[3, 0, 1, 2]]]).astype(dtype)
+        y, places = F.max_pool1d(x, 2, return_indices=True, device=device)
+        try:
+            back = F.max_unpool1d(y, places, 2, device=device)
+        except ValueError as error:
+            assert dtype == np.int64 and device.startswith("wgpu") and "has no i64" in str(error)
+            continue
+        assert back.dtype == dtype
+        np.testing.assert_array_equal(back, np.array([[[3, 0, 0, 2]]]).astype(dtype))
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @settings(deadline=None, max_examples=25)
-@given(pools(), st.sampled_from([np.float32, np.uint16, np.int64]))
+@given(pools(), st.sampled_from([np.float32, np.uint16, np.uint32, np.int64, np.bool_]))
 def test_medians(device: str, case: Any, dtype: Any) -> None:
     rank, x, kernel, stride, padding, dilation = case
     x = spread(x, dtype)
@@ -103,7 +133,7 @@ def test_medians(device: str, case: Any, dtype: Any) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @settings(deadline=None, max_examples=25)
-@given(pools(), st.sampled_from([np.float32, np.uint16, np.int64]))
+@given(pools(), st.sampled_from([np.float32, np.uint16, np.uint32, np.int64, np.bool_]))
 def test_modes(device: str, case: Any, dtype: Any) -> None:
     rank, x, kernel, stride, padding, dilation = case
     x = spread(x, dtype)

@@ -318,7 +318,7 @@ def test_chunks_are_filtered_as_the_whole(data: Any) -> None:
         (lambda x: W.maximum_filter(x, footprint=np.zeros((3, 3))), ValueError, "All-zero"),
         (lambda x: W.maximum_filter(x.astype(np.uint8), 3, mode="constant", cval=-1), ValueError, "cval"),
         (lambda x: W.maximum_filter(x.astype(complex), 3), TypeError, "complex"),
-        (lambda x: W.maximum_filter(np.full((3, 3), 2**60), 3), ValueError, "2\\*\\*53"),
+        (lambda x: W.maximum_filter(np.full((3, 3), 2**60, np.uint64), 3), ValueError, "2\\*\\*53"),
         (lambda x: W.median_filter(x), RuntimeError, "footprint"),
         (lambda x: W.median_filter(x > 0, 3, mode="constant", cval=2), ValueError, "cval"),
         (lambda x: W.rank_filter(x, 9, 3), RuntimeError, "rank"),

@@ -13,11 +13,26 @@ pub trait Scalar: Copy + Debug + PartialEq + Send + Sync + 'static {
     /// The unit roundoff: the largest relative error of one rounding; 0 for integers.
     const ROUNDOFF: f64;
 
-    /// The same number as an `f64`, exactly.
+    /// The same number as an `f64`: exactly, but `i64` is rounded to the nearest one.
     fn to_f64(self) -> f64;
 
-    /// The nearest number of this type, rounded once, ties to even; integers saturate.
+    /// The nearest number of this type, rounded once, ties to even; integers saturate. For `bool`, whether it is not 0.
     fn from_f64(value: f64) -> Self;
+
+    /// An integer, exactly; `None` for floats.
+    fn to_integer(self) -> Option<i128>;
+
+    /// The number of this type that is nearest to an integer of at most 64 bits, as [`from_f64`](Self::from_f64) says;
+    /// for integer types, any integer.
+    fn from_integer(value: i128) -> Self;
+
+    /// A number of another type in this one, rounded once, as [`from_f64`](Self::from_f64) says.
+    fn converted_from<S: Scalar>(number: S) -> Self {
+        match number.to_integer() {
+            Some(integer) => Self::from_integer(integer),
+            None => Self::from_f64(number.to_f64()),
+        }
+    }
 
     /// Whether this element, later in a window than `best`, replaces it as the maximum: a greater number
     /// does, an equal one does not, NaN replaces everything, and only NaN replaces NaN.
@@ -64,6 +79,16 @@ impl<T: Scalar> Scalar for Reversed<T> {
     }
 
     #[inline]
+    fn to_integer(self) -> Option<i128> {
+        self.0.to_integer()
+    }
+
+    #[inline]
+    fn from_integer(value: i128) -> Self {
+        Self(T::from_integer(value))
+    }
+
+    #[inline]
     fn beats(self, best: Self) -> bool {
         self.0.mirrored().beats(best.0.mirrored())
     }
@@ -98,7 +123,7 @@ macro_rules! with_element {
     ($dtype:expr, $T:ident => $body:expr, $other:ident => $otherwise:expr) => {
         $crate::with_element!(@arms $dtype, $T, $body, $other, $otherwise, [
             F64 f64, F32 f32, F16 $crate::types::f16, BF16 $crate::types::bf16,
-            I32 i32, I16 i16, U16 u16, I8 i8, U8 u8
+            I64 i64, I32 i32, U32 u32, I16 i16, U16 u16, I8 i8, U8 u8, Bool bool
         ])
     };
     (
@@ -130,6 +155,16 @@ macro_rules! float {
 
             #[inline]
             fn from_f64(value: f64) -> Self {
+                value as Self
+            }
+
+            #[inline]
+            fn to_integer(self) -> Option<i128> {
+                None
+            }
+
+            #[inline]
+            fn from_integer(value: i128) -> Self {
                 value as Self
             }
 
@@ -178,6 +213,21 @@ macro_rules! half_float {
             #[inline]
             fn from_f64(value: f64) -> Self {
                 <$type>::from_f32(to_odd(value))
+            }
+
+            #[inline]
+            fn to_integer(self) -> Option<i128> {
+                None
+            }
+
+            // Integers of more than 53 bits are cut to so few that an f64 holds them; the last bit that is left says
+            // whether any that is cut off is set.
+            #[inline]
+            fn from_integer(value: i128) -> Self {
+                let (high, low) = (value >> 12, value & 0xfff);
+                let is_short = value.unsigned_abs() <= 1 << 53;
+                let cut = if is_short { value } else { (high | i128::from(low != 0)) << 12 };
+                <Self as Scalar>::from_f64(cut as f64)
             }
 
             #[inline]
@@ -236,21 +286,31 @@ fn half_beats(value: u16, best: u16, infinity: u16) -> bool {
 }
 
 macro_rules! integer {
-    ($type:ty) => {
+    ($type:ty, $lowest:expr, $highest:expr, $zero:expr, $to_f64:expr, $from_f64:expr, $from:expr, $minus:expr) => {
         impl Scalar for $type {
-            const LOWEST: Self = <$type>::MIN;
-            const HIGHEST: Self = <$type>::MAX;
-            const ZERO: Self = 0;
+            const LOWEST: Self = $lowest;
+            const HIGHEST: Self = $highest;
+            const ZERO: Self = $zero;
             const ROUNDOFF: f64 = 0.0;
 
             #[inline]
             fn to_f64(self) -> f64 {
-                f64::from(self)
+                $to_f64(self)
             }
 
             #[inline]
             fn from_f64(value: f64) -> Self {
-                value.round_ties_even() as Self
+                $from_f64(value)
+            }
+
+            #[inline]
+            fn to_integer(self) -> Option<i128> {
+                Some(i128::from(self))
+            }
+
+            #[inline]
+            fn from_integer(value: i128) -> Self {
+                $from(value)
             }
 
             #[inline]
@@ -270,17 +330,31 @@ macro_rules! integer {
 
             #[inline]
             fn minus(self, other: Self) -> Self {
-                self.saturating_sub(other)
+                $minus(self, other)
             }
         }
     };
+    ($($type:ident)*) => {$(
+        integer!(
+            $type, $type::MIN, $type::MAX, 0, |x| x as f64,
+            |value: f64| value.round_ties_even() as $type,
+            |value: i128| value.clamp($type::MIN.into(), $type::MAX.into()) as $type,
+            |a: $type, b: $type| a.saturating_sub(b)
+        );
+    )*};
 }
 
-integer!(i32);
-integer!(i16);
-integer!(u16);
-integer!(i8);
-integer!(u8);
+integer!(i64 i32 u32 i16 u16 i8 u8);
+integer!(
+    bool,
+    false,
+    true,
+    false,
+    |x| f64::from(u8::from(x)),
+    |value| value != 0.0,
+    |value| value != 0,
+    |a: bool, b: bool| a & !b
+);
 
 #[cfg(test)]
 mod tests {
@@ -366,6 +440,32 @@ mod tests {
                 assert_eq!(v.beats(b), v.to_f64().beats(b.to_f64()), "{v:?} {b:?}");
             }
         }
+    }
+
+    /// Integers that no `f64` holds are rounded once too.
+    #[test]
+    fn long_integers_are_converted_in_one_step() {
+        let odd = (1i64 << 53) + 1;
+        assert_eq!(i64::converted_from(odd), odd);
+        assert_eq!((u32::converted_from(odd), i32::converted_from(-odd)), (u32::MAX, i32::MIN));
+        assert_eq!(u8::converted_from(u32::MAX), 255);
+        // A tie of f32 and of bf16, and one more: rounded to f64 first, it is the tie.
+        let tie = (1i64 << 62) + (1 << 38);
+        assert_eq!(f32::converted_from(tie).to_f64(), (1i64 << 62) as f64);
+        assert_eq!(f32::converted_from(tie + 1).to_f64(), ((1i64 << 62) + (1 << 39)) as f64);
+        let tie = (1i64 << 62) + (1 << 54);
+        assert_eq!(bf16::converted_from(tie), bf16::from_bits(0x5e80));
+        assert_eq!(bf16::converted_from(tie + 1), bf16::from_bits(0x5e81));
+        assert_eq!(bf16::converted_from(-tie - 1), bf16::from_bits(0xde81));
+        assert_eq!(f16::converted_from(i64::MIN), f16::NEG_INFINITY);
+    }
+
+    #[test]
+    fn a_bool_is_whether_a_number_is_not_zero() {
+        let of = |number: f64| bool::converted_from(number);
+        assert_eq!([0.0, -0.0, 0.25, -3.0, f64::NAN].map(of), [false, false, true, true, true]);
+        assert_eq!((bool::converted_from(-1i64), i64::converted_from(true)), (true, 1));
+        assert!(true.exceeds(false) && !true.exceeds(true) && !false.beats(true));
     }
 
     #[test]

@@ -1,3 +1,5 @@
+use crate::Scalar;
+
 /// An unrounded sum in `f64`, with the data for a bound on a kernel's error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Total {
@@ -68,6 +70,50 @@ impl Accumulator for Total {
 
     fn divided(self, by: f64) -> Self {
         Self { value: self.value / by, magnitude: self.magnitude / by, ..self }
+    }
+}
+
+/// A sum of elements: an `f64` or a [`Total`], or an `i128`, which is exact for integers.
+pub(crate) trait Sum: Copy + Default + Send + Sync {
+    /// The sum of one element.
+    fn of<T: Scalar>(element: T) -> Self;
+
+    fn add_element<T: Scalar>(&mut self, element: T);
+}
+
+impl Sum for f64 {
+    #[inline]
+    fn of<T: Scalar>(element: T) -> Self {
+        element.to_f64()
+    }
+
+    #[inline]
+    fn add_element<T: Scalar>(&mut self, element: T) {
+        *self += element.to_f64();
+    }
+}
+
+impl Sum for Total {
+    fn of<T: Scalar>(element: T) -> Self {
+        let mut sum = Self::default();
+        sum.add_element(element);
+        sum
+    }
+
+    fn add_element<T: Scalar>(&mut self, element: T) {
+        self.add(element.to_f64());
+    }
+}
+
+impl Sum for i128 {
+    #[inline]
+    fn of<T: Scalar>(element: T) -> Self {
+        element.to_integer().unwrap_or_default()
+    }
+
+    #[inline]
+    fn add_element<T: Scalar>(&mut self, element: T) {
+        *self += Self::of(element);
     }
 }
 

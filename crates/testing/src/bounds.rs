@@ -7,6 +7,9 @@ use windowpane_reference::{Scalar, Total};
 pub fn assert_same<T: Element>(found: &[T], expected: &[T]) -> Result<(), TestCaseError> {
     check_lengths(found.len(), expected.len())?;
     for (i, (y, e)) in found.iter().zip(expected).enumerate() {
+        if y.to_integer() != e.to_integer() {
+            return fail(format!("element {i} is {y:?}, not {e:?}"));
+        }
         let (y, e) = (y.to_f64(), e.to_f64());
         let both_nan = y.is_nan() && e.is_nan();
         if !both_nan && y.to_bits() != e.to_bits() {

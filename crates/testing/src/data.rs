@@ -40,21 +40,33 @@ impl Fill {
     /// The first `len` numbers.
     pub fn elements<T: Element>(self, len: usize) -> Vec<T> {
         let mut state = self.seed;
-        (0..len).map(|_| T::from_f64(self.number(T::DTYPE, splitmix(&mut state)))).collect()
+        let element = |bits| match T::DTYPE.integers() {
+            Some(range) => T::from_integer(self.integer(range, bits)),
+            None => T::from_f64(self.number(T::DTYPE, bits)),
+        };
+        (0..len).map(|_| element(splitmix(&mut state))).collect()
+    }
+
+    /// An integer, which the type clamps.
+    fn integer(self, (least, most): (i64, i64), bits: u64) -> i128 {
+        let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
+        match (self.flavour, bits >> 60) {
+            // A bool is what is not 0.
+            _ if most == 1 => i128::from(bits & 1),
+            (Flavour::Ties, _) => i128::from(bits % 9) - 4,
+            // The limits of the type are among the ties, and their neighbours.
+            (_, 0) => i128::from(least) + i128::from(bits >> 6 & 1),
+            (_, 1) => i128::from(most) - i128::from(bits >> 6 & 1),
+            // Numbers that differ by less than an f64 says, if the type has such.
+            (_, 2) => (1 << 53) + i128::from(bits % 4),
+            (_, 3) => i128::from(least) + i128::from(bits) % (i128::from(most) - i128::from(least)),
+            _ => (unit * 300.0 - 150.0).round() as i128,
+        }
     }
 
     fn number(self, dtype: DType, bits: u64) -> f64 {
         let small = (bits % 9) as f64 - 4.0;
         let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
-        if !dtype.is_float() {
-            // Includes the limits of the type among the ties; `from_f64` clamps.
-            return match (self.flavour, bits >> 60) {
-                (Flavour::Ties, _) => small,
-                (_, 0) => f64::from(i32::MIN),
-                (_, 1) => f64::from(i32::MAX),
-                _ => (unit * 300.0 - 150.0).round(),
-            };
-        }
         // The largest f16 is 65504, and a sum of several numbers must fit.
         let widest: f64 = if dtype == DType::F16 { 4.0 } else { 60.0 };
         match (self.flavour, bits >> 60) {

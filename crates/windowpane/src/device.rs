@@ -69,7 +69,7 @@ impl Backend {
     fn language_has(self, dtype: DType) -> bool {
         // A device may list types that only another of its languages supports.
         match self {
-            Self::Wgpu => matches!(dtype, DType::F32 | DType::F16 | DType::I32),
+            Self::Wgpu => matches!(dtype, DType::F32 | DType::F16 | DType::I32 | DType::U32),
             Self::Metal => dtype != DType::F64,
             _ => true,
         }

@@ -8,7 +8,7 @@ use std::sync::{
 use windowpane_geometry::{DType, LIMIT, Layout, Quantity, Shape};
 use windowpane_reference::Scalar;
 
-use crate::element::{HostBuffer, sealed::Sealed, with_element};
+use crate::element::{HostBuffer, elements_of, sealed::Sealed, with_element};
 use crate::{Backend, Device, Element, Error, Result};
 
 /// An array on a device, with its dimensions in memory order.
@@ -114,7 +114,7 @@ impl Tensor {
         Ok(Self::on_host(device, dims, T::into_host(elements.into_owned())))
     }
 
-    /// Copies elements, given as bytes in memory order, to a device.
+    /// Copies elements, given as bytes in memory order, to a device. Any byte but 0 is a true `bool`.
     pub fn from_bytes(
         device: &Device,
         dtype: DType,
@@ -123,10 +123,10 @@ impl Tensor {
     ) -> Result<Self> {
         check_dims(dims.as_ref(), bytes.len() / dtype.size())?;
         with_element!(dtype, T => {
-            let elements = match bytemuck::try_cast_slice::<u8, T>(bytes) {
+            let elements = match bytemuck::checked::try_cast_slice::<u8, T>(bytes) {
                 Ok(elements) => Cow::Borrowed(elements),
-                // The bytes are not aligned, or there are some too many.
-                Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(bytes)),
+                // The bytes are not aligned, there are some too many, or one is not 0 or 1 as of a bool.
+                Err(_) => Cow::Owned(elements_of::<T>(bytes)),
             };
             Self::from_elements(device, elements, dims)
         })
@@ -353,7 +353,7 @@ impl Tensor {
     }
 
     /// Random numbers, generated on the device: uniform from −0.5 to 0.5, for integer types whole
-    /// numbers from 0 to 127. The same seed gives the same numbers on the same device.
+    /// numbers from 0 to 127, for `bool` 0 and 1. The same seed gives the same numbers on the same device.
     ///
     /// ```
     /// use windowpane::{DType, Device, Tensor};
@@ -621,9 +621,11 @@ impl Tensor {
         Self::from_bytes(device, self.dtype, buffer.bytes(), &self.dims)
     }
 
-    /// The same numbers in another type, each rounded once; integer types clamp, and have 0 for NaN.
+    /// The same numbers in another type, each rounded once; integer types clamp, and have 0 for NaN. A `bool` is whether
+    /// a number is not 0.
     ///
-    /// They are converted on the device, but for those in f64: these are read, and converted on the host.
+    /// They are converted on the device, except from f64, between floats and i64, and from floats to u32: then they are
+    /// read, and converted on the host.
     #[doc(alias("astype", "cast", "type", "half", "float", "double"))]
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         if dtype == self.dtype {
@@ -633,7 +635,7 @@ impl Tensor {
         let work = format!("a conversion to {dtype}");
         #[cfg(feature = "kernels")]
         if let (Some((_, source)), Some(target)) = (self.memory(), self.device.target())
-            && windowpane_kernels::can_cast(self.dtype)
+            && windowpane_kernels::can_cast([self.dtype, dtype])
         {
             let handle = memory(&self.device, target, dtype, self.len())?;
             windowpane_kernels::cast(target, [self.dtype, dtype], source, &handle, self.len())
@@ -647,8 +649,8 @@ impl Tensor {
         with_element!(dtype, To => {
             // By name: the types' own conversions from f64 round twice.
             let elements: Vec<To> = with_element!(self.dtype, From => {
-                let numbers = element_slice::<From>(&buffer).iter().map(|x| Scalar::to_f64(*x));
-                numbers.map(<To as Scalar>::from_f64).collect()
+                let numbers = element_slice::<From>(&buffer).iter();
+                numbers.map(|x| <To as Scalar>::converted_from(*x)).collect()
             });
             Self::from_elements(&self.device, elements.into(), &self.dims)
         })
@@ -824,7 +826,8 @@ fn random<T: Element>(elements: usize, seed: u32) -> HostBuffer {
         .map(|_| {
             bits = bits.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
             let unit = (bits >> 40) as f64 / (1u64 << 24) as f64;
-            T::from_f64(if T::DTYPE.is_float() { unit - 0.5 } else { (unit * 128.0).floor() })
+            let integers = if T::DTYPE == DType::Bool { 2.0 } else { 128.0 };
+            T::from_f64(if T::DTYPE.is_float() { unit - 0.5 } else { (unit * integers).floor() })
         })
         .collect();
     T::into_host(stretch.iter().copied().cycle().take(elements).collect())

@@ -15,6 +15,12 @@ const SEED: &str = "WINDOWPANE_SEED";
 /// others in each run.
 const SEED_OF_GATE: u64 = 1;
 
+/// The environment variable with the number of random cases of each property.
+const CASES: &str = "WINDOWPANE_CASES";
+
+/// Half of the usual number, so that the gate takes less than an hour on two slow cores.
+const CASES_OF_GATE: u32 = 16;
+
 /// The variable that makes Mesa's software driver compile shaders without optimising them: tests run most shaders once.
 const QUICK_SHADERS: (&str, &str) = ("GALLIVM_PERF", "nopt");
 
@@ -67,7 +73,9 @@ pub(crate) fn required(devices: &str) -> Command {
         cargo,
         harness: Vec::new(),
     };
-    command(&choice, &options)
+    let mut command = command(&choice, &options);
+    command.env(CASES, CASES_OF_GATE.to_string());
+    command
 }
 
 fn command(choice: &Choice, options: &Options) -> Command {

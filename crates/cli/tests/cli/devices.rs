@@ -9,7 +9,7 @@ use crate::support::{Folder, run, run_with};
 #[test]
 fn devices_are_listed() {
     let ran = run(&["devices"]).succeeded();
-    let types = "f64, f32, f16, bf16, i32, i16, u16, i8, u8";
+    let types = "f64, f32, f16, bf16, i64, i32, u32, i16, u16, i8, u8, bool";
     let parts = ["host:0", "this processor", types, "read+write GB/s", "│"];
     for part in parts {
         assert!(ran.out.contains(part), "`{part}` is not in {}", ran.out);

@@ -45,9 +45,9 @@ fn the_examples_results_are_valid_in_every_type() {
         for command in ["pool2d", "pool3d"] {
             let drawn = ["stochastic", "stochastic-mean"];
             let ops = ["max", "min", "rank", "mode", "avg", "sum", "lp", drawn[0], drawn[1]];
-            // SEMANTICS 3.5: only floats have norms and stochastic pooling, and integers of 32 bits no sums.
+            // SEMANTICS 3.5: only floats have norms and stochastic pooling, and a bool has no sums.
             let count = match dtype {
-                DType::I32 => 4,
+                DType::Bool => 4,
                 dtype if dtype.is_float() => ops.len(),
                 _ => 6,
             };

@@ -353,10 +353,10 @@ fn bad_input_is_refused_in_one_line() {
         ),
         ("an unknown flag", &["pool", &x, "-o", &y, "--kernel", "2,2", "--kernal"], 2, "--kernal"),
         (
-            "an average of integers",
-            &["pool", &whole, "-o", &y, "--kernel", "2,2", "--op", "avg"],
+            "an average of truth values",
+            &["pool", &whole, "-o", &y, "--kernel", "2,2", "--op", "avg", "--dtype", "bool"],
             1,
-            "i32",
+            "not defined for bool",
         ),
         ("a file cut short", &["pool", &short, "-o", &y, "--kernel", "2,2"], 1, "cut short"),
         ("half a header", &["pool", &header, "-o", &y, "--kernel", "2,2"], 1, "header.npy"),
@@ -388,7 +388,7 @@ fn bad_input_is_refused_in_one_line() {
         ("a flag of the third axis", &["pool2d", "-Sz", "2"], 2, "-Sz"),
         ("more samples than memory", &["pool2d", "-N", "100000000000"], 1, "memory"),
         ("more samples than numbers", &["pool2d", "-N", &huge], 1, "elements"),
-        ("an average of words", &["pool2d", "--op", "avg", "--dtype", "i32"], 1, "i32"),
+        ("an average of truth values", &["pool2d", "--op", "avg", "--dtype", "bool"], 1, "bool"),
         ("no such command", &["pool4d"], 2, "pool4d"),
     ];
     for (what, arguments, code, saying) in table {

@@ -8,7 +8,8 @@
 //!   high bits   the key, the same for both zeros, and one key for all NaN
 //!   low bits    the index, inverted unless it is NaN, so that the first of equal numbers and the last NaN are largest
 //!   ```
-//! * Sums are computed in `f64`, those of integers of up to 16 bits in `i32` if they fit.
+//! * Sums are computed in `f64`, those of integers of up to 16 bits in `i32` if they fit. The reference sums wider
+//!   integers.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -34,7 +35,8 @@ pub trait Poolable: Ranked<Key: Item> + Loops {
     /// The element, with +0 for both zeros, and the index; of an empty window, anything.
     fn unpack(packed: Self::Packed) -> (Self, u32);
 
-    /// Converts elements to `f64`, exactly, and writes what `join` makes of those that are there and them.
+    /// Converts elements to `f64`, exactly but for those of `i64`, and writes what `join` makes of those that are there
+    /// and them.
     fn widen(from: &[Self], to: &mut [f64], join: impl Fn(f64, f64) -> f64);
 
     /// Converts what `map` makes of places and numbers, rounding once.
@@ -94,7 +96,7 @@ macro_rules! plain {
 
             #[inline(always)]
             fn widen(from: &[Self], to: &mut [f64], join: impl Fn(f64, f64) -> f64) {
-                to.iter_mut().zip(from).for_each(|(to, from)| *to = join(*to, f64::from(*from)));
+                to.iter_mut().zip(from).for_each(|(to, from)| *to = join(*to, from.to_f64()));
             }
 
             #[inline(always)]
@@ -143,11 +145,14 @@ macro_rules! half {
 plain! {
     f64, i128, true;
     f32, i64, true;
+    i64, i128, false;
     i32, i64, false;
+    u32, i64, false;
     i16, i64, false;
     u16, i64, false;
     i8, i64, false;
     u8, i64, false;
+    bool, i64, false;
 }
 half!(f16, bf16);
 

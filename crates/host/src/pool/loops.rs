@@ -111,7 +111,8 @@ macro_rules! loops {
     )*};
 }
 
-loops!(in_f64: f64, f32, f16, bf16, i32);
+loops!(in_f64: f64, f32, f16, bf16);
+loops!(beyond_f64: i64, i32, u32, bool);
 loops!(whole: i16, u16, i8, u8);
 
 fn values<T: Poolable, const MIN: bool>(sweep: &Sweep, pooling: &Pooling, x: &[T]) -> Vec<T> {
@@ -162,6 +163,17 @@ mod in_f64 {
     ) -> Vec<T> {
         quotients(pooling, divisor, power, |y| sweep.run::<f64>(&Terms { x, power }, y))
     }
+}
+
+/// Sums of integers that an `f64` may not hold, which the reference computes. Of `bool` there are none.
+mod beyond_f64 {
+    use super::*;
+
+    pub(super) fn cut(_: usize, _: Algorithm, _: &Pooling) -> Option<Sweep> {
+        None
+    }
+
+    pub(super) use in_f64::sums;
 }
 
 /// Sums of integers in `i32`, or in `f64` if they may not fit. Both are exact.

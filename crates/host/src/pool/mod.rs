@@ -6,8 +6,8 @@
 //! compute with items in place of elements (`element.rs`): integers with the order of the numbers for maxima, `f64` or
 //! `i32` for sums. `source.rs` reads them, `sink.rs` writes results, and `sweep.rs` cuts the work into tasks.
 //!
-//! The reference runs where a thread would need more than 64 MiB, for norms other than those of `p = 1` and `p = 2`,
-//! and for the norm of `p = 2` of `f64`, whose squares may overflow.
+//! The reference runs where a thread would need more than 64 MiB, for sums of integers of 32 and 64 bits, for norms
+//! other than those of `p = 1` and `p = 2`, and for the norm of `p = 2` of `f64`, whose squares may overflow.
 
 mod backward;
 mod block;

@@ -10,11 +10,14 @@ pub(crate) fn elem(dtype: DType) -> ElemType {
         DType::F32 => ElemType::Float(FloatKind::F32),
         DType::F16 => ElemType::Float(FloatKind::F16),
         DType::BF16 => ElemType::Float(FloatKind::BF16),
+        DType::I64 => ElemType::Int(IntKind::I64),
         DType::I32 => ElemType::Int(IntKind::I32),
+        DType::U32 => ElemType::UInt(UIntKind::U32),
         DType::I16 => ElemType::Int(IntKind::I16),
         DType::U16 => ElemType::UInt(UIntKind::U16),
         DType::I8 => ElemType::Int(IntKind::I8),
-        DType::U8 => ElemType::UInt(UIntKind::U8),
+        // A bool is a byte, 0 or 1, and kernels compute with it as a number.
+        DType::U8 | DType::Bool => ElemType::UInt(UIntKind::U8),
         // The enum is non-exhaustive; a new type has to be added here.
         other => unreachable!("{other} has no kernel type"),
     }
@@ -25,6 +28,7 @@ pub(crate) fn accumulator(dtype: DType) -> DType {
     match dtype {
         DType::F64 => DType::F64,
         DType::F32 | DType::F16 | DType::BF16 => DType::F32,
+        DType::I64 | DType::U32 => dtype,
         _ => DType::I32,
     }
 }

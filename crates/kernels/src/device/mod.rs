@@ -5,7 +5,7 @@
 
 use cubecl::client::Client;
 use cubecl::features::Tma;
-use cubecl::ir::{ElemType, FloatKind, IntKind};
+use cubecl::ir::{ElemType, FloatKind, IntKind, UIntKind};
 use windowpane_geometry::{DType, Exponent};
 
 pub(crate) mod dtype;
@@ -63,11 +63,13 @@ pub struct Capabilities {
     pub shared_vectors: bool,
     /// Whether the units of a plane can exchange votes and values in any branch.
     pub plane_ops: bool,
-    /// Whether kernels can load and store 8-bit integers. If not, tensors of `i8` and `u8` are packed words, which are
-    /// unpacked for kernels.
+    /// Whether kernels can load and store 8-bit integers. If not, tensors of `i8`, `u8` and `bool` are packed words,
+    /// which are unpacked for kernels.
     pub int8: bool,
     /// The same for 16-bit integers.
     pub int16: bool,
+    /// Whether kernels have 64-bit integers, in which integers of 32 bits are summed.
+    pub int64: bool,
     /// How fast the device is.
     pub speeds: Speeds,
 }
@@ -197,6 +199,8 @@ impl Capabilities {
             plane_ops: llvm && gpu,
             int8: supports(client, DType::I8) && supports(client, DType::U8),
             int16: supports(client, DType::I16) && supports(client, DType::U16),
+            int64: supports(client, DType::I64)
+                && client.features().supports_type(ElemType::UInt(UIntKind::U64)),
             speeds: profiles::speeds(&properties.identity.name).unwrap_or_else(|| {
                 match hardware.num_cpu_cores {
                     Some(cores) => Speeds::of_processor(cores),
@@ -212,7 +216,7 @@ impl Capabilities {
     /// whole words: see [`Self::buffer_size`].
     pub fn packs(&self, dtype: DType) -> bool {
         match dtype {
-            DType::I8 | DType::U8 => !self.int8,
+            DType::I8 | DType::U8 | DType::Bool => !self.int8,
             DType::I16 | DType::U16 => !self.int16,
             _ => false,
         }
@@ -239,6 +243,7 @@ impl Capabilities {
             matrix: Fragments::default(),
             int8: false,
             int16: false,
+            int64: false,
             ..Self::of(client)
         }
     }

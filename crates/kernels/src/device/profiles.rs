@@ -56,6 +56,7 @@ const CUDA: Capabilities = Capabilities {
     plane_ops: true,
     int8: true,
     int16: true,
+    int64: true,
     speeds: Speeds::of_gpu(32),
 };
 

@@ -208,8 +208,7 @@ impl<'a> Problem<'a> {
             }
             Reduction::Average(divisor) => {
                 divisor.check()?;
-                let refused = PlanError::FloatsOnly { operator: "average pooling", dtype };
-                ensure(sums(dtype, self.gradient), refused)?;
+                check_sums(dtype, self.gradient, device)?;
             }
             Reduction::Norm(p) => {
                 p.check()?;
@@ -232,9 +231,9 @@ impl<'a> Problem<'a> {
             }
         }
         let most_taps = match (reduction, dtype.integers()) {
-            // Sums of integers are exact in 32 bits.
-            (Reduction::Average(_), Some((least, most))) => {
-                LIMIT / most.max(least.saturating_neg()) as usize
+            // Sums of integers are exact in 32 bits, or in 64, which hold those of any window.
+            (Reduction::Average(_), Some((least, most))) if dtype.size() < 4 => {
+                LIMIT / most.max(-least) as usize
             }
             // The product of taps and numerator has 31 bits.
             (Reduction::Rank(Rank::Fraction { part, .. }), _) => LIMIT / part.max(1) as usize,
@@ -284,7 +283,14 @@ pub(super) fn outermost(pooling: &Pooling) -> usize {
     axes.iter().position(|axis| axis.kernel() > 1).unwrap_or(AXES - pooling.grid().rank())
 }
 
-/// Whether elements of this type can be averaged: floats, and integers of up to 16 bits, which have no gradient.
-fn sums(dtype: DType, gradient: bool) -> bool {
-    dtype.is_float() || (!gradient && dtype != DType::I32)
+/// Refuses averages of types without sums, or whose sums the device has no integers for. Integers have no gradient.
+fn check_sums(dtype: DType, gradient: bool, device: &Capabilities) -> Result<(), PlanError> {
+    let has_sums = dtype.is_float() || (!gradient && dtype != DType::Bool);
+    ensure(has_sums, PlanError::FloatsOnly { operator: "average pooling", dtype })?;
+    let fits = match dtype {
+        DType::I64 => false,
+        DType::I32 | DType::U32 => device.int64,
+        _ => true,
+    };
+    ensure(fits, PlanError::NoSums { dtype })
 }

@@ -27,8 +27,13 @@ mod tests {
     /// Packed tensors are planned as `i32`, with room for their copies, and refused if the device cannot bind a copy.
     #[test]
     fn packed_tensors_are_planned_as_wider_ones() {
-        let lacking =
-            Capabilities { int8: false, int16: false, buffer_bytes: 1 << 20, ..SHADING_GPU };
+        let lacking = Capabilities {
+            int8: false,
+            int16: false,
+            int64: false,
+            buffer_bytes: 1 << 20,
+            ..SHADING_GPU
+        };
         let max = Reduction::max(Output::Values);
         let plan = |side: usize, dtype| {
             let shape = Shape::new(1, 3, Extents::from([side, side])).unwrap();
@@ -38,7 +43,7 @@ mod tests {
             plan.check(Problem::new(&pooling, max, dtype), &lacking)?;
             Ok::<_, PlanError>((plan, plan.workspace(&pooling, dtype, &lacking)))
         };
-        for dtype in [DType::I8, DType::U8] {
+        for dtype in [DType::I8, DType::U8, DType::Bool] {
             // 243 elements and 27, in whole vectors of four.
             let (wide, own) = plan(9, DType::I32).unwrap();
             assert_eq!(plan(9, dtype), Ok((wide, own + 4 * (244 + 28))));
@@ -51,9 +56,10 @@ mod tests {
         let shape = Shape::new(1, 3, Extents::from([9])).unwrap();
         let pooling = Pooling::new(shape, &Window::new([3]), Layout::ChannelsLast).unwrap();
         let error = Plan::new(Problem::new(&pooling, mean, DType::I32), &lacking).unwrap_err();
-        assert_eq!(error, PlanError::FloatsOnly { operator: "average pooling", dtype: DType::I32 });
+        assert_eq!(error, PlanError::NoSums { dtype: DType::I32 });
         // Narrower integers are averaged in `i32`, if their sums fit.
-        assert!(Plan::new(Problem::new(&pooling, mean, DType::U16), &lacking).is_ok());
+        let narrow = Plan::new(Problem::new(&pooling, mean, DType::U16), &lacking).unwrap();
+        assert_eq!(narrow.settings.accumulator, DType::I32);
         let shape = Shape::new(1, 1, Extents::from([40_000])).unwrap();
         let whole = Pooling::new(shape, &Window::new([40_000]), Layout::ChannelsLast).unwrap();
         let error = Plan::new(Problem::new(&whole, mean, DType::U16), &lacking).unwrap_err();

@@ -53,7 +53,7 @@ class Native:
     def extremum_pool(
         self, x: Any, options: Options, minimum: bool, indices: bool, device: str | None
     ) -> tuple[Any, Any]:
-        wide, back = ordered(x)
+        wide, back = ordered(x, device)
         found = _native.extremum_pool(wide, options, minimum, indices, device)
         y, winners = _converted(x, *found)
         return back(y), winners

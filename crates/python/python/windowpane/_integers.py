@@ -1,4 +1,4 @@
-"""Integers that kernels lack, computed in types that kernels have, with the same results."""
+"""Integers that kernels or a device lack, computed in types that they have, with the same results."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from windowpane import _native
+
 #: A float64 holds all integers of at most this magnitude.
 EXACT = 1 << 53
 
-#: The integers that kernels have.
-NATIVE = ("int32", "int16", "uint16", "int8", "uint8")
+#: The integers that kernels have. Some devices lack int64.
+NATIVE = ("int64", "int32", "uint32", "int16", "uint16", "int8", "uint8", "bool")
 
 
 def is_integer(x: Any) -> bool:
@@ -18,15 +20,20 @@ def is_integer(x: Any) -> bool:
     return getattr(getattr(x, "dtype", None), "kind", None) in ("b", "i", "u")
 
 
-def ordered(x: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """The elements in a type that kernels have, in the same order, and the way back.
+def has(device: str | None, name: str) -> bool:
+    """Whether kernels have integers of this name, on this device if one is named. Others are pooled where they can be."""
+    return name in NATIVE and (device is None or _native.supports(device, name))
+
+
+def ordered(x: Any, device: str | None) -> tuple[Any, Callable[[Any], Any]]:
+    """The elements in a type that the device has, in the same order, and the way back.
 
     An array of a library without numpy's types stays as it is.
     """
     if not is_integer(x):
         return x, lambda y: y
     dtype = x.dtype
-    if dtype.name in NATIVE and dtype.isnative:
+    if dtype.isnative and has(device, dtype.name):
         return x, lambda y: y
     if dtype.kind == "b":
         to = "uint8"

@@ -27,6 +27,7 @@ __all__ = [
     "rank_pool",
     "stochastic_mean",
     "stochastic_pool",
+    "supports",
 ]
 __version__: str
 
@@ -143,3 +144,4 @@ def convolve_transposed(
 def convolve_backward_weight(
     dy: SupportsDLPack, x: SupportsDLPack, options: Options, groups: int, name: str | None
 ) -> Array: ...
+def supports(name: str, dtype: str) -> bool: ...

@@ -17,8 +17,8 @@ the same seed gives the same result on every device, so use another one for each
 
 A result has the type of the first argument, with one exception: averages of integers are float64, and their sums int64.
 Both are exact before the one rounding of an average. Maxima and minima take all integers and truth values. Kernels have
-int32, int16, uint16, int8 and uint8; other integers are converted on the way in and back. 64-bit integers have to be within
-2**53, and so do sums of integers; others are refused. Averages and sums of JAX's integers are refused too, and so are norms,
+int64, int32, uint32, int16, uint16, int8, uint8 and bool. Others, and int64 where the named device lacks it, are converted on
+the way in and back, and have to be within 2**53; so do sums of integers; others are refused. Averages and sums of JAX's integers are refused too, and so are norms,
 convolutions, stochastic and fractional pooling of integers.
 
 What else differs from PyTorch: `lp_pool*` sums magnitudes, where PyTorch keeps signs for an odd `norm_type`, and a window
@@ -204,7 +204,7 @@ def _median_pool(
     """The median of each window's elements inside the input: of two in the middle, the larger. It has no gradient."""
     space_of(input, rank)
     options = _with_small_padding(window(rank, kernel_size, stride, padding, dilation, ceil_mode))
-    wide, back = ordered(input)
+    wide, back = ordered(input, device)
     return back(rank_pool(wide, None, options, device))
 
 
@@ -229,7 +229,7 @@ def _mode_pool(
     """
     space_of(input, rank)
     options = _with_small_padding(window(rank, kernel_size, stride, padding, dilation, ceil_mode))
-    wide, back = ordered(input)
+    wide, back = ordered(input, device)
     return back(mode_pool(wide, options, device))
 
 

@@ -178,11 +178,11 @@ def _is_seen_inside(reach: tuple[int, int], mode: str) -> bool:
     return reach[0] == reach[1] and _MODES.get(mode) in ("reflect", "mirror", "nearest")
 
 
-def _code(x: Any) -> tuple[Any, Callable[[Any], Any]]:
+def _code(x: Any, device: str | None) -> tuple[Any, Callable[[Any], Any]]:
     """The elements in a type that kernels compute with, in the same order, and the way back."""
     if x.dtype.kind == "f" and x.dtype.itemsize > 8:
         raise TypeError(f"elements have at most 64 bits; found {x.dtype}")
-    return ordered(x)
+    return ordered(x, device)
 
 
 def _planes(
@@ -458,7 +458,7 @@ def _extremum(
     if structure is not None:
         heights = _over_structure(wide, library, axes, footprint, structure, space, minimum)
         return _delivered(heights.astype(x.dtype), output, library)
-    wide, back = _code(wide)
+    wide, back = _code(wide, device)
     if footprint is None:
         found = _pooled(wide, library, axes, sizes, minimum, padding=padding, device=device)
     else:
@@ -546,7 +546,7 @@ def _rank(
     if "constant" in {_MODES.get(own) for own in modes} and not _holds(x.dtype, cval):
         raise ValueError(f"cval is a number that {x.dtype} holds; found {cval}")
     space = [x.shape[axis] for axis in axes]
-    wide, back = _code(_extended(x, library, axes, reach, modes, cval))
+    wide, back = _code(_extended(x, library, axes, reach, modes, cval), device)
     if footprint is None and sum(own > 1 for own in sizes) > _AXES:
         footprint = np.ones(sizes, bool)
     if footprint is None:
@@ -1104,7 +1104,7 @@ def _reduced(
     if func == "mean":
         x = x if x.dtype.kind == "f" else x.astype(np.float64)
         return _average(x, library, axes, sizes, sizes, True, device)
-    y, back = _code(x)
+    y, back = _code(x, device)
     return back(_pooled(y, library, axes, sizes, func == "min", sizes, True, device=device))
 
 
@@ -1126,7 +1126,7 @@ def _mode(x: Any, library: Any, sizes: list[int], device: str | None) -> Any:
         labels = fitting(x)
     if labels is None:
         return _mode_by_pairs(x, library, sizes)
-    coded, back = ordered(labels)
+    coded, back = ordered(labels, device)
     ((axes, extents),) = groups
     options = window(len(axes), extents, extents, 0, ceil=True)
     y = _planes(coded, library, axes, options, lambda own, window: mode_pool(own, window, device))

@@ -28,7 +28,7 @@ from windowpane import _native
 from windowpane import functional as F
 from windowpane._arrays import FractionalOptions, Options, output_size
 from windowpane._engines import ENGINES, mean_gradient
-from windowpane._integers import NATIVE, always_fits, check_sum, narrowed
+from windowpane._integers import always_fits, check_sum, has, narrowed
 
 # A window as the arguments of an operator, and the device that computes with what is in the memory of the CPU.
 _WINDOW = "SymInt[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil, bool adaptive"
@@ -113,10 +113,6 @@ def _pooled_fake(x: Any, window: Any) -> Any:
     return _made(_lead(x, rank) + _size(x, window), rank, x)
 
 
-#: The integers that kernels have.
-_NATIVE = tuple(getattr(torch, name) for name in NATIVE)
-
-
 def _is_integer(x: Any) -> bool:
     return not (x.is_floating_point() or x.is_complex())
 
@@ -129,9 +125,9 @@ def _range(x: Any) -> tuple[int, int]:
     return (int(x.min()), int(x.max())) if x.numel() else (0, 0)
 
 
-def _ordered(x: Any) -> Any:
-    """The elements in a type that kernels have, in the same order."""
-    if not _is_integer(x) or x.dtype in _NATIVE:
+def _ordered(x: Any, device: str | None) -> Any:
+    """The elements in a type that the device has, in the same order."""
+    if not _is_integer(x) or has(device, str(x.dtype).removeprefix("torch.")):
         return x
     if x.dtype == torch.bool:
         return x.to(torch.uint8)
@@ -150,7 +146,7 @@ def _summed(x: Any, rank: int) -> Any:
 def _extremum_pool(x: Any, minimum: bool, *rest: Any) -> Any:
     *window, device = rest
     x = x.detach()
-    found, _ = _native.extremum_pool(_ordered(x), _options(*window), minimum, False, device)
+    found, _ = _native.extremum_pool(_ordered(x, device), _options(*window), minimum, False, device)
     y = _take(found)
     return y if y.dtype == x.dtype else y.to(x.dtype)
 
@@ -162,7 +158,7 @@ def _extremum_pool_fake(x: Any, minimum: bool, *rest: Any) -> Any:
 def _extremum_pool_with_indices(x: Any, minimum: bool, *rest: Any) -> Any:
     *window, device = rest
     x = x.detach()
-    found = _native.extremum_pool(_ordered(x), _options(*window), minimum, True, device)
+    found = _native.extremum_pool(_ordered(x, device), _options(*window), minimum, True, device)
     y, winners = _take_both(*found)
     return y.to(x.dtype), winners
 

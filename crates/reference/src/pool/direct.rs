@@ -10,8 +10,8 @@
 use windowpane_geometry::{Divisor, IndexBase, Pooling, Strides};
 
 use super::field::{Field, RowTap};
-use super::{add_index_base, check_input, divisors, index_strides, rounded};
-use crate::total::Accumulator;
+use super::{add_index_base, check_input, divisors, index_strides, is_integer, nearest};
+use crate::total::{Accumulator, Sum};
 use crate::{Scalar, Total, parallel};
 
 /// The maximum of each window.
@@ -78,21 +78,24 @@ fn take_maxima<T: Scalar>(
 
 /// The average of each window.
 pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T> {
-    averages(pooling, divisor, x, T::ZERO, |quotient| rounded(divisor, quotient))
+    if is_integer::<T>() {
+        return averages(pooling, divisor, x, T::ZERO, |sum, by| nearest(divisor, sum, by));
+    }
+    averages(pooling, divisor, x, T::ZERO, |sum: f64, by| T::from_f64(sum / by))
 }
 
 /// The average of each window, unrounded, with the data for an error bound. The terms are the divided
 /// elements.
 pub fn average_totals<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<Total> {
-    averages(pooling, divisor, x, Total::default(), |sum: Total| sum)
+    averages(pooling, divisor, x, Total::default(), |sum: Total, by| sum.divided(by))
 }
 
-fn averages<T: Scalar, A: Accumulator, Y: Copy + Send + Sync>(
+fn averages<T: Scalar, A: Sum, Y: Copy + Send + Sync>(
     pooling: &Pooling,
     divisor: Divisor,
     x: &[T],
     zero: Y,
-    finish: impl Fn(A) -> Y + Sync,
+    finish: impl Fn(A, f64) -> Y + Sync,
 ) -> Vec<Y> {
     check_input(pooling, x);
     let field = Field::of(pooling);
@@ -102,14 +105,14 @@ fn averages<T: Scalar, A: Accumulator, Y: Copy + Send + Sync>(
     field.for_each_row(&mut y, |row, y| {
         let mut sums = vec![A::default(); y.len()];
         field.for_each_tap(row, &taps, |tap| {
-            field.zip(&tap, &mut sums, x, |sum, v| sum.add(v.to_f64()));
+            field.zip(&tap, &mut sums, x, |sum, v| sum.add_element(v));
         });
         let windows = y.len() / field.lanes;
         let first = row * windows % divisors.len();
         let pixels = y.chunks_exact_mut(field.lanes).zip(sums.chunks_exact(field.lanes));
         for ((y, sums), &divisor) in pixels.zip(&divisors[first..]) {
             for (y, sum) in y.iter_mut().zip(sums) {
-                *y = finish(sum.divided(divisor));
+                *y = finish(*sum, divisor);
             }
         }
     });

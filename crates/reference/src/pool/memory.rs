@@ -3,7 +3,7 @@
 use windowpane_geometry::{Axis, Pooling};
 
 use super::field::{Field, LANES, MOST_LISTED, Tap};
-use super::{Algorithm, deque, lp, passes_unchanged};
+use super::{Algorithm, deque, is_integer, lp, passes_unchanged};
 use crate::Scalar;
 use crate::memory::{GROWTH, product, workers};
 use crate::total::Shares;
@@ -33,6 +33,7 @@ impl Pooled {
         let of = |elements: usize, bytes: usize| product([elements, bytes]);
         let (x, y) = (of(inputs, size_of::<T>()), of(outputs, size_of::<T>()));
         let divisors = of(field.grid.output_plane(), size_of::<f64>());
+        let sum = if is_integer::<T>() { size_of::<i128>() } else { size_of::<f64>() };
         // One outer position of the input for each worker.
         let plane = product([workers(field.outer), field.grid.input_plane(), field.lanes]);
         let indexed = matches!(self, Self::Max { indices: true } | Self::Drawn);
@@ -40,7 +41,7 @@ impl Pooled {
         // One list is shared by all rows, and each worker has one for further taps.
         let taps = (1 + workers(usize::MAX)) * TAPS;
         let direct = taps.saturating_add(match self {
-            Self::Average => rows(&field, size_of::<f64>()),
+            Self::Average => rows(&field, sum),
             Self::Norm | Self::NormBackward => rows(&field, lp::ROW_BYTES),
             _ => 0,
         });
@@ -54,12 +55,12 @@ impl Pooled {
             }
             (Self::Average, Algorithm::Direct) => [y, divisors, direct, 0],
             (Self::Average, Algorithm::Sliding) => {
-                let wide = passes(&field, size_of::<f64>(), |axis| {
+                let wide = passes(&field, sum, |axis| {
                     let pixels = axis.input() / axis.dilation() + 1;
                     // The prefix and the suffix sums of each block.
-                    product([GROWTH + 1, pixels, field_lanes(&field), size_of::<f64>()])
+                    product([GROWTH + 1, pixels, field_lanes(&field), sum])
                 });
-                [y, divisors, wide, of(inputs, size_of::<f64>())]
+                [y, divisors, wide, of(inputs, sum)]
             }
             (Self::Norm, _) => [y, of(outputs, size_of::<f64>()), direct, 0],
             (Self::Drawn | Self::MeanDrawn, _) => [y, positions, 0, 0],

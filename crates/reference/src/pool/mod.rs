@@ -196,10 +196,20 @@ fn divisors(pooling: &Pooling, divisor: Divisor) -> Vec<f64> {
         .collect()
 }
 
-/// A quotient as an element.
-fn rounded<T: Scalar>(divisor: Divisor, quotient: f64) -> T {
-    let is_integer = T::ROUNDOFF == 0.0;
-    T::from_f64(if is_integer && divisor.truncates() { quotient.trunc() } else { quotient })
+/// Whether sums of elements are computed as integers.
+fn is_integer<T: Scalar>() -> bool {
+    T::ZERO.to_integer().is_some()
+}
+
+/// The quotient of integers as an element: the nearest integer, ties to even, or cut off.
+fn nearest<T: Scalar>(divisor: Divisor, sum: i128, by: f64) -> T {
+    let by = by as i128;
+    let (whole, rest) = (sum.div_euclid(by), sum.rem_euclid(by));
+    let is_above = match divisor.truncates() {
+        true => sum < 0 && rest > 0,
+        false => 2 * rest > by || (2 * rest == by && whole % 2 != 0),
+    };
+    T::from_integer(whole + i128::from(is_above))
 }
 
 /// The strides of an index, after checking the caller's obligations.

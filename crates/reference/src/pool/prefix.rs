@@ -24,19 +24,33 @@
 //! are summed one by one, which is as little work.
 
 use std::borrow::Cow;
+use std::ops::AddAssign;
 
 use windowpane_geometry::{Axis, Divisor, Pooling};
 
 use super::field::{Field, sweep};
-use super::{check_input, divisors, passes_unchanged, rounded};
+use super::{check_input, divisors, is_integer, nearest, passes_unchanged};
+use crate::total::Sum;
 use crate::{Scalar, parallel};
 
 /// The average of each window.
 pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T> {
+    if is_integer::<T>() {
+        return averages(pooling, divisor, x, |sum: i128, by| nearest(divisor, sum, by));
+    }
+    averages(pooling, divisor, x, |sum: f64, by| T::from_f64(sum / by))
+}
+
+fn averages<T: Scalar, A: Sum + AddAssign>(
+    pooling: &Pooling,
+    divisor: Divisor,
+    x: &[T],
+    finish: impl Fn(A, f64) -> T + Sync,
+) -> Vec<T> {
     check_input(pooling, x);
     let field = Field::of(pooling);
     let divisors = divisors(pooling, divisor);
-    let sums = sums(&field, x);
+    let sums = sums::<T, A>(&field, x);
     let mut y = vec![T::ZERO; sums.len()];
     field.for_each_row(&mut y, |row, y| {
         let elements = row * field.row();
@@ -44,7 +58,7 @@ pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T
         let pixels = y.chunks_exact_mut(field.lanes).zip(sums[elements..].chunks(field.lanes));
         for ((y, sums), count) in pixels.zip(&divisors[first..]) {
             for (y, sum) in y.iter_mut().zip(sums) {
-                *y = rounded(divisor, sum / count);
+                *y = finish(*sum, *count);
             }
         }
     });
@@ -52,8 +66,8 @@ pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T
 }
 
 /// The sum of each window.
-fn sums<T: Scalar>(field: &Field, x: &[T]) -> Vec<f64> {
-    let x = parallel::collect(x.len(), |i| x[i].to_f64());
+fn sums<T: Scalar, A: Sum + AddAssign>(field: &Field, x: &[T]) -> Vec<A> {
+    let x = parallel::collect(x.len(), |i| A::of(x[i]));
     let mut x = Cow::from(x);
     let mut outer = field.outer * field.grid.input_plane();
     let mut lanes = field.lanes;
@@ -68,12 +82,12 @@ fn sums<T: Scalar>(field: &Field, x: &[T]) -> Vec<f64> {
 }
 
 /// Sums along one axis, from `outer × L × lanes` to `outer × O × lanes`.
-fn slide_along(axis: &Axis, outer: usize, lanes: usize, x: &[f64]) -> Vec<f64> {
+fn slide_along<A: Sum + AddAssign>(axis: &Axis, outer: usize, lanes: usize, x: &[A]) -> Vec<A> {
     let (length, dilation) = (axis.input(), axis.dilation());
     if axis.is_uneven() {
         return sum_each(axis, outer, lanes, x);
     }
-    sweep([outer, axis.output(), lanes], 0.0, |outer, first_lane, rows| {
+    sweep([outer, axis.output(), lanes], A::default(), |outer, first_lane, rows| {
         let column = &x[outer * length * lanes..][..length * lanes];
         let width = rows[0].len();
         for class in axis.classes() {
@@ -95,9 +109,9 @@ fn slide_along(axis: &Axis, outer: usize, lanes: usize, x: &[f64]) -> Vec<f64> {
 }
 
 /// Sums every window of one axis by itself.
-fn sum_each(axis: &Axis, outer: usize, lanes: usize, x: &[f64]) -> Vec<f64> {
+fn sum_each<A: Sum + AddAssign>(axis: &Axis, outer: usize, lanes: usize, x: &[A]) -> Vec<A> {
     let length = axis.input();
-    sweep([outer, axis.output(), lanes], 0.0, |outer, first_lane, rows| {
+    sweep([outer, axis.output(), lanes], A::default(), |outer, first_lane, rows| {
         let column = &x[outer * length * lanes..][..length * lanes];
         for (o, sums) in rows.iter_mut().enumerate() {
             for x in axis.inside(o).map(|t| axis.coordinate(o, t) as usize) {
@@ -108,18 +122,21 @@ fn sum_each(axis: &Axis, outer: usize, lanes: usize, x: &[f64]) -> Vec<f64> {
 }
 
 /// The prefix and the suffix sums of each block of a sequence of pixels.
-struct BlockSums {
+struct BlockSums<A> {
     /// The number of pixels in a block.
     block: usize,
     /// The number of elements in a pixel.
     width: usize,
-    prefix: Vec<f64>,
-    suffix: Vec<f64>,
+    prefix: Vec<A>,
+    suffix: Vec<A>,
 }
 
-impl BlockSums {
-    fn new<'a>(block: usize, width: usize, pixels: impl Iterator<Item = &'a [f64]>) -> Self {
-        let mut prefix: Vec<f64> = pixels.flatten().copied().collect();
+impl<A: Sum + AddAssign> BlockSums<A> {
+    fn new<'a>(block: usize, width: usize, pixels: impl Iterator<Item = &'a [A]>) -> Self
+    where
+        A: 'a,
+    {
+        let mut prefix: Vec<A> = pixels.flatten().copied().collect();
         let mut suffix = prefix.clone();
         let count = prefix.len() / width;
         for i in (1..count).filter(|i| i % block != 0) {
@@ -135,7 +152,7 @@ impl BlockSums {
 
     /// Writes the sum of the pixels `first..=last`. They are as long as a block, or shorter at an end of the
     /// sequence.
-    fn sum(&self, first: usize, last: usize, y: &mut [f64]) {
+    fn sum(&self, first: usize, last: usize, y: &mut [A]) {
         let prefix = &self.prefix[last * self.width..][..self.width];
         let suffix = &self.suffix[first * self.width..][..self.width];
         if first.is_multiple_of(self.block) {
@@ -150,6 +167,6 @@ impl BlockSums {
 }
 
 /// Adds `terms` to `sums`, element by element.
-fn add(sums: &mut [f64], terms: &[f64]) {
-    sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+fn add<A: Sum + AddAssign>(sums: &mut [A], terms: &[A]) {
+    sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += *term);
 }

@@ -24,7 +24,8 @@ const SIDE: usize = 56;
 /// Launches all cases on a device. Returns the operators and the algorithms that it launched, as `conv simt: data`.
 pub(crate) fn launch_all(device: &Device, capabilities: &Capabilities) -> BTreeSet<String> {
     let target = Target { client: &device.client, device: capabilities };
-    let dtypes = [DType::F32, device.half, DType::U8];
+    let mut dtypes = vec![DType::F32, device.half, DType::U8, DType::U32, DType::Bool];
+    dtypes.extend(capabilities.int64.then_some(DType::I64));
     let mut reached = BTreeSet::new();
     for output in [DType::F32, DType::I8] {
         let layout = Layout::ChannelsLast;
@@ -32,12 +33,9 @@ pub(crate) fn launch_all(device: &Device, capabilities: &Capabilities) -> BTreeS
         cases.quantized([128, CHANNELS, 1], output);
         cases.quantized([CHANNELS, 1, CHANNELS], output);
     }
-    for (dtype, layout) in [
-        (DType::F32, Layout::ChannelsLast),
-        (DType::F32, Layout::ChannelsFirst),
-        (device.half, Layout::ChannelsLast),
-        (DType::U8, Layout::ChannelsLast),
-    ] {
+    let first = [(DType::F32, Layout::ChannelsFirst)];
+    let last = dtypes.iter().map(|dtype| (*dtype, Layout::ChannelsLast));
+    for (dtype, layout) in first.into_iter().chain(last) {
         let mut cases = Cases { target, dtype, layout, reached: &mut reached };
         cases.poolings();
         if dtype.is_float() {
@@ -47,7 +45,7 @@ pub(crate) fn launch_all(device: &Device, capabilities: &Capabilities) -> BTreeS
         cases.footprint();
         if layout == Layout::ChannelsLast {
             cases.padding();
-            cases.rest(dtypes);
+            cases.rest(&dtypes);
         }
     }
     reached
@@ -263,7 +261,7 @@ impl Cases<'_> {
     }
 
     /// The kernels that are no pooling or convolution.
-    fn rest(&mut self, dtypes: [DType; 3]) {
+    fn rest(&mut self, dtypes: &[DType]) {
         let (target, dtype) = (self.target, self.dtype);
         let (rows, columns) = (96, 128);
         let elements = rows * columns;
@@ -273,8 +271,8 @@ impl Cases<'_> {
         strided::copy(target, dtype, &from, &to, &[[columns, 1], [rows, columns]]).unwrap();
         strided::copy(target, dtype, &from, &to, &[[rows / 2, 2 * columns], [columns, 1]]).unwrap();
         transpose(target, dtype, &from, &to, [1, rows, columns]).unwrap();
-        for other in dtypes {
-            if can_cast(dtype) {
+        for &other in dtypes {
+            if can_cast([dtype, other]) {
                 let to = target.client.empty(target.device.buffer_size(other, elements));
                 cast(target, [dtype, other], &from, &to, elements).unwrap();
             }

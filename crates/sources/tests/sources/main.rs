@@ -67,6 +67,7 @@ fn wgsl_is_valid_within_the_smallest_limits_of_webgpu() {
         vector_lanes: 4,
         int8: false,
         int16: false,
+        int64: false,
         ..found
     });
 }

@@ -64,7 +64,7 @@ impl<R: Read> Source<R> {
     /// header that promises too many elements does not allocate memory for them.
     fn elements<T: Element>(&mut self, count: usize) -> Result<Vec<T>> {
         const AT_ONCE: usize = 1 << 20;
-        let mut elements: Vec<T> = Vec::new();
+        let mut elements: Vec<T::Stored> = Vec::new();
         let mut read = || {
             if self.length.is_some() {
                 elements.try_reserve_exact(count)?;
@@ -72,7 +72,7 @@ impl<R: Read> Source<R> {
             while elements.len() < count {
                 let (start, more) = (elements.len(), AT_ONCE.min(count - elements.len()));
                 elements.try_reserve(more)?;
-                elements.resize(start + more, T::ZERO);
+                elements.resize(start + more, bytemuck::Zeroable::zeroed());
                 self.from.read_exact(bytemuck::cast_slice_mut(&mut elements[start..]))?;
             }
             Ok(())
@@ -87,7 +87,7 @@ impl<R: Read> Source<R> {
             };
             file_error(&self.path, reason)
         })?;
-        Ok(elements)
+        Ok(T::from_stored(elements))
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::{Device, Tensor};
+    use crate::{DType, Device, Tensor};
 
     fn round_trip<T: Element>(elements: &[f64]) {
         let host = Device::host();
@@ -152,11 +152,41 @@ mod tests {
         round_trip::<f32>(&numbers);
         round_trip::<half::f16>(&numbers);
         round_trip::<half::bf16>(&numbers);
+        round_trip::<i64>(&numbers);
         round_trip::<i32>(&numbers);
+        round_trip::<u32>(&numbers);
         round_trip::<i16>(&numbers);
         round_trip::<u16>(&numbers);
         round_trip::<i8>(&numbers);
         round_trip::<u8>(&numbers);
+        round_trip::<bool>(&numbers);
+    }
+
+    /// The ends of wide integers come back, under NumPy's name of the type; a true bool may be any byte but 0.
+    #[test]
+    fn wide_integers_and_truth_values_survive_a_file() {
+        fn check<T: Element>(elements: [T; 4], descr: &str) {
+            let host = Device::host();
+            let tensor = Tensor::from_slice(&host, &elements, [4]).unwrap();
+            let mut npy = Vec::new();
+            tensor.write_npy_to(&mut npy).unwrap();
+            assert!(String::from_utf8_lossy(&npy).contains(&format!("'descr': '{descr}'")));
+            let read = Tensor::read_npy_from(&host, &npy[..]).unwrap();
+            assert_eq!(read.to_vec::<T>().unwrap(), elements);
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("x.safetensors");
+            Tensor::write_safetensors(&path, [("x", &tensor)]).unwrap();
+            let read = &Tensor::read_safetensors(&host, &path).unwrap()["x"];
+            assert_eq!(read.to_vec::<T>().unwrap(), elements);
+            if T::DTYPE == DType::Bool {
+                *npy.last_mut().unwrap() = 2;
+                let read = Tensor::read_npy_from(&host, &npy[..]).unwrap();
+                assert_eq!(read.to_bytes().unwrap(), [0, 1, 1, 1]);
+            }
+        }
+        check([i64::MIN, (1 << 53) + 1, -1, i64::MAX], "<i8");
+        check([0, 1, 1 << 31, u32::MAX], "<u4");
+        check([false, true, true, false], "|b1");
     }
 
     #[test]

@@ -30,15 +30,18 @@ const LONGEST_HEADER: usize = 65_535;
 const ALIGNMENT: usize = 64;
 
 /// The types that NumPy and this crate share, as a header spells them.
-const TYPES: [(&str, DType); 8] = [
+const TYPES: [(&str, DType); 11] = [
     ("<f8", DType::F64),
     ("<f4", DType::F32),
     ("<f2", DType::F16),
+    ("<i8", DType::I64),
     ("<i4", DType::I32),
+    ("<u4", DType::U32),
     ("<i2", DType::I16),
     ("<u2", DType::U16),
     ("|i1", DType::I8),
     ("|u1", DType::U8),
+    ("|b1", DType::Bool),
 ];
 
 // Files contain little-endian numbers, and elements are read and written without conversion.
@@ -80,7 +83,7 @@ impl Tensor {
             return Err(file_error(
                 path,
                 format!(
-                    "holds {descr}; save it as little-endian float64, 32, 16, int32, 16, 8, uint16 or uint8"
+                    "holds {descr}; save it as little-endian float64, 32, 16, int64, 32, 16, 8, uint32, 16, 8 or bool"
                 ),
             ));
         };
@@ -487,8 +490,7 @@ mod tests {
 
     #[test]
     fn types_that_there_are_not_are_refused() {
-        for descr in [">f4", "|O", "<f16", "<c8", "<i8", "<u4", "|b1", "<U3", "|S7", "<M8[ns]", ""]
-        {
+        for descr in [">f4", "|O", "<f16", "<c8", "<u8", ">i8", "<U3", "|S7", "<M8[ns]", ""] {
             let holds = format!("holds {descr:?}; save it as little-endian");
             refused_header(&PLAIN.replace("<f4", descr), &holds);
         }

@@ -17,16 +17,19 @@ use crate::{Device, Error, Result, Tensor};
 const LONGEST_HEADER: u64 = 100_000_000;
 
 /// The types that the format and this crate share.
-const TYPES: [(Dtype, DType); 9] = [
+const TYPES: [(Dtype, DType); 12] = [
     (Dtype::F64, DType::F64),
     (Dtype::F32, DType::F32),
     (Dtype::F16, DType::F16),
     (Dtype::BF16, DType::BF16),
+    (Dtype::I64, DType::I64),
     (Dtype::I32, DType::I32),
+    (Dtype::U32, DType::U32),
     (Dtype::I16, DType::I16),
     (Dtype::U16, DType::U16),
     (Dtype::I8, DType::I8),
     (Dtype::U8, DType::U8),
+    (Dtype::BOOL, DType::Bool),
 ];
 
 impl Tensor {
@@ -232,6 +235,9 @@ mod tests {
         let header = tensors(&[("x", "[6]", [0, 24])]);
         refused(&file(&header.replace("F32", "F64"), &[0; 24]), "is no safetensors file");
         refused(&file(&header.replace("F32", "F31"), &[0; 24]), "is no safetensors file");
-        refused(&file(&header.replace("F32", "U32"), &[0; 24]), "save it as one of F64, F32");
+        refused(
+            &file(&header.replace("[6]", "[3]").replace("F32", "U64"), &[0; 24]),
+            "save it as one of F64, F32",
+        );
     }
 }

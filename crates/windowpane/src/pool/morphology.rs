@@ -253,8 +253,13 @@ impl Morphology {
         x: &Tensor,
     ) -> Result<Tensor> {
         let (mode, value) = match self.border {
-            Border::Nothing if extremum == Extremum::Min => (PaddingMode::Zeros, f64::INFINITY),
-            Border::Nothing => (PaddingMode::Zeros, f64::NEG_INFINITY),
+            Border::Nothing => {
+                let never = with_element!(x.dtype(), T => match extremum {
+                    Extremum::Min => T::HIGHEST.to_f64(),
+                    Extremum::Max => T::LOWEST.to_f64(),
+                });
+                (PaddingMode::Zeros, never)
+            }
             Border::Constant(value) => (PaddingMode::Zeros, value),
             Border::Copies(mode) => (mode, 0.0),
         };

@@ -111,8 +111,7 @@ impl Operator {
         }
         let takes = match self {
             Self::Extremum(..) | Self::Rank(_) | Self::Mode | Self::Unpool(_) => true,
-            // Sums of these are exact in 32 bits.
-            Self::Average(_) => dtype != DType::I32,
+            Self::Average(_) => dtype != DType::Bool,
             _ => dtype.is_float(),
         };
         if !takes {

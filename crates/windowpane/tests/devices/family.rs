@@ -33,7 +33,7 @@ on_every_device! {
     /// SEMANTICS 4.4 to 4.6: identical bit for bit, in every type.
     fn ranks_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), ranks())) {
         let (case, pick, rank) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i16, u16, i8, u8], check_rank(&case, rank))
+        on_one_type!(device, pick, [f64, f32, f16, bf16, i64, i32, u32, i16, u16, i8, u8, bool], check_rank(&case, rank))
     }
 
     /// SEMANTICS 4.5 and 7.2: numbers that a graphics driver may treat as 0 are not ties.
@@ -50,14 +50,14 @@ on_every_device! {
         let case = PoolCase { fill: Fill { flavour, ..case.fill }, ..case };
         match least {
             true => on_one_type!(device, pick, [f64, f32, f16, bf16], check_mode(&case)),
-            false => on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i16, u16, i8, u8], check_mode(&case)),
+            false => on_one_type!(device, pick, [f64, f32, f16, bf16, i64, i32, u32, i16, u16, i8, u8, bool], check_mode(&case)),
         }
     }
 
     /// SEMANTICS 4.3: identical bit for bit, for any indices, including several of the same position.
     fn unpooling_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), any::<u64>())) {
         let (case, pick, base, seed) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i16, u16, i8, u8], check_unpool(&case, base, seed))
+        on_one_type!(device, pick, [f64, f32, f16, bf16, i64, i32, u32, i16, u16, i8, u8, bool], check_unpool(&case, base, seed))
     }
 
     /// SEMANTICS 5.4: the gradient is the adjoint of unpooling, also if several indices name the same position.
@@ -131,13 +131,17 @@ fn narrow_integers_are_whole_on_every_device() {
         assert!(MaxPool::new([2]).forward(&empty).unwrap().is_empty(), "{name}");
     }
     for device in Device::all() {
-        let narrow = [DType::U8, DType::I8, DType::U16, DType::I16];
+        let narrow = [DType::U8, DType::I8, DType::U16, DType::I16, DType::Bool, DType::U32];
         let has = narrow.map(|dtype| device.supports(dtype));
-        assert_eq!(has, [true; 4], "{device}: every backend has integers of 8 and 16 bits");
+        assert_eq!(
+            has, [true; 6],
+            "{device}: every backend has integers of 8 and 16 bits, and u32"
+        );
         check::<u8>(&device, &core::array::from_fn(|n| n as u8));
         check::<i8>(&device, &core::array::from_fn(|n| n as u8 as i8));
         check::<u16>(&device, &core::array::from_fn(|n| n as u16 * 257));
         check::<i16>(&device, &core::array::from_fn(|n| (n as u16 * 257) as i16));
+        check::<bool>(&device, &core::array::from_fn(|n| n.count_ones() % 2 == 1));
     }
 }
 
@@ -153,7 +157,7 @@ fn plans_of_packed_tensors_say_so() {
         if says(DType::U8) {
             // 243 elements in and 48 out, in whole vectors of four or two `i32`.
             let own = plan(DType::I32).workspace();
-            for dtype in [DType::U8, DType::U16] {
+            for dtype in [DType::U8, DType::U16, DType::Bool] {
                 assert_eq!(plan(dtype).workspace(), own + 4 * (244 + 48), "{device}");
             }
         }

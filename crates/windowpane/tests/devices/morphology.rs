@@ -16,7 +16,7 @@ on_every_device! {
     /// SEMANTICS 4.10: identical bit for bit, for every footprint, origin and border.
     fn erosion_and_dilation_are_the_reference(device, case in (case(), any::<Index>())) {
         let (case, pick) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i16, u16, i8, u8], check(&case))
+        on_one_type!(device, pick, [f64, f32, f16, bf16, i64, i32, u32, i16, u16, i8, u8, bool], check(&case))
     }
 }
 
@@ -175,6 +175,11 @@ fn differences_stay_in_their_type() {
     check(0.0, &[5, most, -7], &[most; 3], &[-5, 0, 7]);
     check(0.0, &[5, -2, least], &[7, most, most], &[-5, 2, most]);
     check(-5.0, &[most; 3], &[most, 0, most], &[least, 0, least]);
+    let wide = i64::MAX - 3;
+    check(0.0, &[wide, 2, -7], &[wide, i64::MAX, 9], &[-wide, 0, 7]);
+    check(-5.0, &[i64::MAX; 3], &[i64::MAX, 0, i64::MAX], &[i64::MIN, 0, i64::MIN]);
+    check(0.0, &[4_000_000_000u32, 1, 9], &[4_000_000_000, 3_999_999_999, 9], &[0, 8, 0]);
+    check(0.0, &[true, false, true], &[true; 3], &[false, true, false]);
     check(0.0, &[100i8, -100, 3], &[127, 127, 103], &[-100, 103, -3]);
     check(0.0, &[60_000u16, 1, 9], &[60_000, 59_999, 9], &[0, 8, 0]);
     check(0.0, &[200u8, 1, 9], &[200, 199, 9], &[0, 8, 0]);

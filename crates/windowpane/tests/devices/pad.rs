@@ -21,7 +21,7 @@ on_every_device! {
         case in (ConvCase::any(), mode(), select(vec![0.0, -3.3, 1e5, f64::INFINITY, -1e30]), any::<Index>())
     ) {
         let (case, mode, value, pick) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i16, u16, i8, u8], check_pad(&case, mode, value))
+        on_one_type!(device, pick, [f64, f32, f16, bf16, i64, i32, u32, i16, u16, i8, u8, bool], check_pad(&case, mode, value))
     }
 
     /// SEMANTICS 1.7, 5.3 and 7: each gradient is the sum of those of all copies.

@@ -1,8 +1,11 @@
 use proptest::prelude::*;
 use windowpane::{
-    AvgPool, Conv, DType, Device, Element, Error, Layout, LpPool, MaxPool, MaxUnpool, Tensor,
+    AvgPool, Conv, DType, Device, Divisor, Element, Error, Layout, LpPool, MaxPool, MaxUnpool,
+    MedianPool, MinPool, ModePool, Rank, RankPool, Tensor,
 };
 use windowpane_testing::{Fill, assert_same, executed, on_every_device, proptest};
+
+use crate::pool::has_sums;
 
 on_every_device! {
     /// Elements that are copied to a device are read back unchanged, directly and through the host.
@@ -238,8 +241,15 @@ fn conversions_of_devices_are_the_hosts() {
         beside.into_iter().flat_map(move |low| uppers.map(|upper| power.wrapping_add(upper) + low))
     });
     let integers: Vec<i32> = integers.flat_map(|x| [x, x.wrapping_neg(), x ^ i32::MIN]).collect();
+    let unsigned: Vec<u32> = integers.iter().map(|x| *x as u32).collect();
+    // The same at the other end of 64 bits, and as they are.
+    let low = integers.iter().map(|x| i64::from(*x));
+    let long: Vec<i64> = low.flat_map(|x| [x, x << 32, (x << 32) + 1, x << 22, !x]).collect();
     let sources = [
         Tensor::from_slice(&host, &integers, [integers.len()]),
+        Tensor::from_slice(&host, &unsigned, [integers.len()]),
+        Tensor::from_slice(&host, &long, [long.len()]),
+        Tensor::from_slice(&host, &[true, false, true], [3]),
         Tensor::from_slice(&host, &floats, [floats.len()]),
         Tensor::from_slice(&host, &halves.collect::<Vec<_>>(), [bits.len()]),
         Tensor::from_slice(&host, &upper_halves.collect::<Vec<_>>(), [bits.len()]),
@@ -261,7 +271,14 @@ fn conversions_of_devices_are_the_hosts() {
             };
             let there =
                 x.to_device(&device).and_then(|x| x.to_dtype(to)).expect("it has both types");
-            let (found, expected) = (numbers(there), numbers(x.to_dtype(to).expect("every type")));
+            let here = x.to_dtype(to).expect("every type");
+            if to == DType::I64 {
+                // An f64 would not tell all of these apart.
+                let (found, expected) = (there.to_vec::<i64>(), here.to_vec::<i64>());
+                assert_eq!(found.unwrap(), expected.unwrap(), "{device}: {from} to {to}");
+                continue;
+            }
+            let (found, expected) = (numbers(there), numbers(here));
             for ((y, e), x) in found.iter().zip(&expected).zip(numbers(x.clone())) {
                 let subnormal = x.abs() < 2f64.powi(-126) || e.abs() < 2f64.powi(-14);
                 let same = y.to_bits() == e.to_bits() || (y.is_nan() && e.is_nan());
@@ -329,7 +346,11 @@ fn random_integers_are_whole_and_too_many_are_refused() {
             let x = Tensor::random(&device, dtype, [4, 300], 3).unwrap();
             let x = x.to_device(&windowpane::Device::host()).unwrap();
             let numbers = x.to_dtype(DType::F64).unwrap().to_vec::<f64>().unwrap();
-            let range = if dtype.is_float() { -0.5..=0.5 } else { 0.0..=127.0 };
+            let range = match dtype {
+                DType::Bool => 0.0..=1.0,
+                dtype if dtype.is_float() => -0.5..=0.5,
+                _ => 0.0..=127.0,
+            };
             assert!(numbers.iter().all(|x| range.contains(x)), "{device} {dtype}: {numbers:?}");
             assert!(numbers.iter().any(|x| *x != numbers[0]), "{device} {dtype}: {numbers:?}");
         }
@@ -365,4 +386,87 @@ fn what_no_memory_holds_is_refused() {
     let (x, w) = ([1 << 42, 1, 1, 1 << 20], [1 << 20, 1, 1, 1 << 20]);
     let conv = Conv::new([1, 1]).plan(&host, DType::F64, &x, &w).unwrap();
     assert_eq!(conv.operations(), u64::MAX);
+}
+
+/// The ends of the types, and numbers that an f64 would not tell apart, are exact on every device that has the type: as
+/// maxima, minima, their indices, medians, modes and unpooled, and of empty windows too (SEMANTICS 2.3, 2.5, 2.6).
+#[test]
+fn the_ends_of_wide_integers_are_exact() {
+    fn check<T: Element>(device: &Device, x: [T; 4], [least, most]: [T; 2]) {
+        if !device.supports(T::DTYPE) {
+            return;
+        }
+        let name = format!("{device} {}", T::DTYPE);
+        let on = Tensor::from_slice(device, &x, [1, 4, 1]).unwrap();
+        let read = |tensor: Tensor| tensor.to_vec::<T>().unwrap();
+        assert_eq!(read(on.clone()), x, "{name}");
+        // The first window is empty.
+        let max = MaxPool::new([2]).stride([1]).padding([2]);
+        let min = MinPool::new([2]).stride([1]).padding([2]);
+        let (y, winners) = max.forward_with_indices(&on).unwrap();
+        // `x` ascends.
+        assert_eq!(read(y.clone()), [least, x[0], x[1], x[2], x[3], x[3], least], "{name}");
+        assert_eq!(winners.to_vec::<i32>().unwrap(), [-1, 0, 1, 2, 3, 3, -1], "{name}");
+        let back = MaxUnpool::new([4]).forward(&y, &winners).unwrap();
+        assert_eq!(read(back), x, "{name}");
+        let (y, winners) = min.forward_with_indices(&on).unwrap();
+        assert_eq!(read(y), [most, x[0], x[0], x[1], x[2], x[3], most], "{name}");
+        assert_eq!(winners.to_vec::<i32>().unwrap(), [-1, 0, 0, 1, 2, 3, -1], "{name}");
+        assert_eq!(read(MedianPool::new([2]).forward(&on).unwrap()), [x[1], x[3]], "{name}");
+        assert_eq!(read(RankPool::new(Rank::Nth(0), [4]).forward(&on).unwrap()), [x[0]], "{name}");
+        let thrice = [x[3], x[2], x[3], x[0]];
+        let thrice = Tensor::from_slice(device, &thrice, [1, 4, 1]).unwrap();
+        assert_eq!(read(ModePool::new([4]).forward(&thrice).unwrap()), [x[3]], "{name}");
+    }
+    for device in Device::all() {
+        let exact = (1i64 << 53) + 1;
+        check(&device, [i64::MIN, exact - 1, exact, i64::MAX], [i64::MIN, i64::MAX]);
+        check(&device, [i64::MIN, i64::MIN + 1, -exact, -exact + 1], [i64::MIN, i64::MAX]);
+        check(&device, [0, 1, u32::MAX - 1, u32::MAX], [0, u32::MAX]);
+        check(&device, [0, i32::MAX as u32, 1 << 31, u32::MAX], [0, u32::MAX]);
+        check(&device, [i32::MIN, -1, i32::MAX - 1, i32::MAX], [i32::MIN, i32::MAX]);
+    }
+}
+
+/// SEMANTICS 3.5: sums of wide integers are exact, and their quotients are rounded once, where a device has the
+/// integers for them; elsewhere they are refused.
+#[test]
+fn sums_of_wide_integers_are_exact_or_refused() {
+    fn check<T: Element>(device: &Device, x: &[T], divisor: Divisor, expected: T) {
+        if !device.supports(T::DTYPE) {
+            return;
+        }
+        let on = Tensor::from_slice(device, x, [1, x.len(), 1]).unwrap();
+        let pool = AvgPool::new([x.len()]).divisor(divisor);
+        let has = has_sums(device, T::DTYPE);
+        match pool.forward(&on) {
+            Ok(y) => {
+                assert!(has, "{device}");
+                assert_eq!(y.to_vec::<T>().unwrap(), [expected], "{device} {}", T::DTYPE);
+            }
+            Err(error) => {
+                let error = error.to_string();
+                assert!(!has && error.contains("integers that hold sums"), "{device}: {error}");
+            }
+        }
+    }
+    let mean = Divisor::Valid;
+    for device in Device::all() {
+        check(&device, &[i32::MAX, i32::MAX, i32::MAX - 1], mean, i32::MAX);
+        check(&device, &[i32::MIN; 3], mean, i32::MIN);
+        check(&device, &[i32::MAX, i32::MAX - 1], mean, i32::MAX - 1);
+        check(&device, &[i32::MIN, i32::MIN + 1], Divisor::Truncated(2), i32::MIN + 1);
+        check(&device, &[i32::MAX, 1], Divisor::Fixed(1), i32::MAX);
+        check(&device, &[u32::MAX, u32::MAX - 1], mean, u32::MAX - 1);
+        check(&device, &[u32::MAX, u32::MAX - 1, u32::MAX - 2], mean, u32::MAX - 1);
+        check(&device, &[u32::MAX, 1], Divisor::Fixed(1), u32::MAX);
+        check(&device, &[i64::MAX, i64::MAX - 2], mean, i64::MAX - 1);
+        check(&device, &[i64::MIN, i64::MIN + 1], Divisor::Truncated(2), i64::MIN + 1);
+        check(&device, &[i64::MIN, -1], Divisor::Fixed(1), i64::MIN);
+        if device.supports(DType::Bool) {
+            let on = Tensor::from_slice(&device, &[true, false], [1, 2, 1]).unwrap();
+            let refused = AvgPool::new([2]).forward(&on).expect_err("a bool has no sums");
+            assert!(refused.to_string().contains("not defined for bool"), "{device}: {refused}");
+        }
+    }
 }

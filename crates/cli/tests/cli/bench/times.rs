@@ -229,7 +229,7 @@ fn a_failed_case_is_a_row_that_says_so() {
         (case("x", "maxpool", "wgrad", "f32", "nhwc"), "`wgrad`"),
         (case("x", "maxpool", "fwd", "f8", "nhwc"), "`f8`"),
         (case("x", "maxpool", "fwd", "f32", "nwch"), "`nwch`"),
-        (case("x", "avgpool", "fwd", "i32", "nhwc"), "i32"),
+        (case("x", "avgpool", "fwd", "bool", "nhwc"), "bool"),
         (long, "height"),
         (rank, "axes"),
         (field, "bad field"),

@@ -158,7 +158,7 @@ fn several_processes_print_what_one_does() {
     let backends = backends.join(",");
     let folder = Folder::new();
     let mut cases = others();
-    cases.push(case("bad", "avgpool", "fwd", "i32", "nhwc"));
+    cases.push(case("bad", "avgpool", "fwd", "bool", "nhwc"));
     let file = write(&folder, &cases);
     for format in ["table", "json"] {
         let random = ["verify", "--random", "6", "--seed", "9", "--taps", "4096"];

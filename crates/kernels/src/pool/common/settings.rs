@@ -71,6 +71,11 @@ impl Settings {
             {
                 (Extremum::Max, DType::I32)
             }
+            // Sums of 32-bit integers need more bits. Packed integers are copied to `i32`, but their sums fit in 32
+            // bits: they are the only ones that are summed where there are no 64-bit integers.
+            Reduction::Average(_) if device.int64 && matches!(dtype, DType::I32 | DType::U32) => {
+                (Extremum::Max, DType::I64)
+            }
             _ => (Extremum::Max, accumulator(dtype)),
         };
         Self {

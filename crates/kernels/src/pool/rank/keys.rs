@@ -27,7 +27,7 @@ impl Keys {
 
     /// Whether keys have 64 bits.
     pub(super) fn is_wide(self) -> bool {
-        self.dtype == DType::F64
+        matches!(self.dtype, DType::F64 | DType::I64)
     }
 
     pub(super) fn has_nan(self) -> bool {
@@ -37,7 +37,9 @@ impl Keys {
     /// The lowest key of a number.
     pub(super) fn lowest(self) -> i64 {
         match self.dtype.integers() {
-            Some((least, _)) => least.into(),
+            // Keys have a sign.
+            Some(_) if self.dtype == DType::U32 => i32::MIN.into(),
+            Some((least, _)) => least,
             None if self.is_wide() => i64::MIN,
             None => i32::MIN.into(),
         }
@@ -48,7 +50,8 @@ impl Keys {
         match self.dtype {
             DType::F64 => f64::INFINITY.to_bits() as i64 - BELOW_INFINITY,
             _ => match self.dtype.integers() {
-                Some((_, most)) => most.into(),
+                Some(_) if self.dtype == DType::U32 => i32::MAX.into(),
+                Some((_, most)) => most,
                 None => i64::from(f32::INFINITY.to_bits()) - BELOW_INFINITY_32,
             },
         }
@@ -57,7 +60,8 @@ impl Keys {
     /// The highest bit besides the sign.
     pub(super) fn highest_bit(self) -> u32 {
         match self.dtype {
-            DType::F64 => 62,
+            DType::F64 | DType::I64 => 62,
+            DType::Bool => 0,
             DType::I8 => 6,
             DType::U8 => 7,
             DType::I16 => 14,
@@ -94,9 +98,14 @@ pub(super) fn key_of<S: Float, A: Float, K: Int, N: Size>(
     numbers: Vector<S, N>,
     #[comptime] keys: Keys,
 ) -> Vector<K, N> {
-    if comptime!(keys.is_wide()) {
+    if comptime!(keys.dtype == DType::I64) {
+        Vector::cast_from(numbers)
+    } else if comptime!(keys.is_wide()) {
         let bits = Vector::<i64, N>::reinterpret(numbers);
         Vector::cast_from(turned::<N>(bits) - Vector::new(BELOW_INFINITY))
+    } else if comptime!(keys.dtype == DType::U32) {
+        let bits = Vector::<i32, N>::reinterpret(numbers);
+        Vector::cast_from(bits ^ Vector::new(i32::MIN))
     } else {
         Vector::<K, N>::cast_from(widen::<S, A, N>(numbers, keys.widened))
     }
@@ -108,9 +117,14 @@ pub(super) fn number_of<S: Float, A: Float, K: Int, N: Size>(
     of: Vector<K, N>,
     #[comptime] keys: Keys,
 ) -> Vector<S, N> {
-    if comptime!(keys.is_wide()) {
+    if comptime!(keys.dtype == DType::I64) {
+        Vector::cast_from(of)
+    } else if comptime!(keys.is_wide()) {
         let keys = Vector::<i64, N>::cast_from(of);
         Vector::<S, N>::reinterpret(turned::<N>(keys + Vector::new(BELOW_INFINITY)))
+    } else if comptime!(keys.dtype == DType::U32) {
+        let keys = Vector::<i32, N>::cast_from(of);
+        Vector::<S, N>::reinterpret(keys ^ Vector::new(i32::MIN))
     } else {
         narrow::<A, S, N>(Vector::<A, N>::cast_from(of), keys.widened)
     }

@@ -520,9 +520,17 @@ fn a_problem_that_no_kernel_can_hold_is_refused() {
         Plan::new(Problem::new(&pooling(8, 64, Layout::ChannelsLast), max, DType::F32), &small);
     assert!(matches!(plan, Err(PlanError::BufferTooLarge { .. })), "{plan:?}");
     let mean = Reduction::Average(Divisor::Padded);
-    let plan =
-        Plan::new(Problem::new(&pooling(8, 64, Layout::ChannelsLast), mean, DType::I32), &GPU);
-    assert!(matches!(plan, Err(PlanError::FloatsOnly { .. })), "{plan:?}");
+    let few = pooling(8, 64, Layout::ChannelsLast);
+    let mean = |dtype, device| Plan::new(Problem::new(&few, mean, dtype), device).map(drop);
+    let refused = Err(PlanError::FloatsOnly { operator: "average pooling", dtype: DType::Bool });
+    assert_eq!(mean(DType::Bool, &GPU), refused);
+    // Sums of 32-bit integers have 64 bits, and those of 64-bit integers none that kernels have.
+    let lacking = Capabilities { int64: false, ..GPU };
+    for dtype in [DType::I32, DType::U32] {
+        assert_eq!(mean(dtype, &GPU), Ok(()));
+        assert_eq!(mean(dtype, &lacking), Err(PlanError::NoSums { dtype }));
+    }
+    assert_eq!(mean(DType::I64, &GPU), Err(PlanError::NoSums { dtype: DType::I64 }));
 }
 
 /// Three rows of padding and a stride of two give as many outputs as inputs, but not the same positions.
@@ -951,7 +959,16 @@ fn ranks_have_a_kernel_of_their_own() {
         for (extent, unrolled) in [(3, true), (5, true), (7, true), (9, false)] {
             let window = Window::new([extent; 2]).stride([1, 1]).padding([1, 1]);
             let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
-            let types = [DType::F64, DType::F32, DType::BF16, DType::I32, DType::U8];
+            let types = [
+                DType::F64,
+                DType::F32,
+                DType::BF16,
+                DType::I64,
+                DType::I32,
+                DType::U32,
+                DType::U8,
+                DType::Bool,
+            ];
             let both = |dtype| [(median, dtype), (Reduction::Mode, dtype)];
             for (reduction, dtype) in types.into_iter().flat_map(both) {
                 let problem = Problem::new(&pooling, reduction, dtype);

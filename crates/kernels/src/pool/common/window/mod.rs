@@ -99,7 +99,7 @@ fn empty(task: Task<'_>) -> InputScalar {
             return InputScalar::new(infinity, accumulator);
         }
         (Comparison::Integers, Some(range)) => range,
-        (Comparison::Integers | Comparison::Keys, _) => (i32::MIN, i32::MAX),
+        (Comparison::Integers | Comparison::Keys, _) => (i32::MIN.into(), i32::MAX.into()),
     };
     InputScalar::new(if is_max { least } else { most }, accumulator)
 }
@@ -125,7 +125,9 @@ pub(crate) struct WindowForm {
     /// allows, the last addition's is already that of the result.
     pub(crate) reciprocal: bool,
     /// For sums of integers, the least and the greatest number of the elements' type.
-    pub(crate) integers: Option<(i32, i32)>,
+    pub(crate) integers: Option<(i64, i64)>,
+    /// Whether these sums have 64 bits.
+    pub(crate) sums_wide: bool,
     /// Whether their quotients are cut off.
     pub(crate) truncates: bool,
     /// The number of axes of the problem.
@@ -193,6 +195,7 @@ impl WindowForm {
             one_index: !along_width && task.reduction().base() == IndexBase::Plane,
             reciprocal: task.dtype().is_float() && task.dtype() != DType::F64,
             integers: task.dtype().integers().filter(|_| task.problem.sums_integers()),
+            sums_wide: task.settings.accumulator == DType::I64,
             truncates: task.reduction().truncates(),
             rank: task.pooling().grid().rank(),
         }

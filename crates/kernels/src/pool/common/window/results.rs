@@ -131,28 +131,46 @@ pub(crate) fn quotient<A: Float, N: Size>(
     #[comptime] form: WindowForm,
 ) -> Vector<A, N> {
     match comptime!(form.integers) {
-        Some((least, most)) => {
-            let (zero, one) = (Vector::new(0u32), Vector::new(1u32));
-            let sums = Vector::<i32, N>::cast_from(sums);
-            let below = sums.less_than(&Vector::new(0i32));
-            let size = Vector::<u32, N>::cast_from(select_many(below, -sums, sums));
-            let divisors = max(Vector::<u32, N>::cast_from(divisors), one);
-            let whole = size / divisors;
-            let rounded = if comptime!(form.truncates) {
-                whole
+        Some(_) => {
+            if comptime!(form.sums_wide) {
+                nearest::<A, i64, u64, N>(sums, divisors, form)
             } else {
-                let rest = size - whole * divisors;
-                let lacking = divisors - rest;
-                let odd = (whole & one).equal(&one);
-                let up = rest.greater_than(&lacking).or(rest.equal(&lacking).vec_and(odd));
-                whole + select_many(up, one, zero)
-            };
-            let rounded = Vector::<i32, N>::cast_from(rounded);
-            let quotients = select_many(below, -rounded, rounded);
-            Vector::cast_from(max(min(quotients, Vector::new(most)), Vector::new(least)))
+                nearest::<A, i32, u32, N>(sums, divisors, form)
+            }
         }
         None => sums / divisors,
     }
+}
+
+/// Quotients of integers. `I` is the type of the sums, and `U` the same without a sign.
+#[cube]
+fn nearest<A: Float, I: Int, U: Int, N: Size>(
+    sums: Vector<A, N>,
+    divisors: Vector<A, N>,
+    #[comptime] form: WindowForm,
+) -> Vector<A, N> {
+    let (least, most) = comptime!(form.integers.unwrap_or_default());
+    let zero = Vector::<U, N>::new(U::from_int(0));
+    let one = Vector::<U, N>::new(U::from_int(1));
+    let none = Vector::<I, N>::new(I::from_int(0));
+    let sums = Vector::<I, N>::cast_from(sums);
+    let below = sums.less_than(&none);
+    let size = Vector::<U, N>::cast_from(select_many(below, none - sums, sums));
+    let divisors = max(Vector::<U, N>::cast_from(divisors), one);
+    let whole = size / divisors;
+    let rounded = if comptime!(form.truncates) {
+        whole
+    } else {
+        let rest = size - whole * divisors;
+        let lacking = divisors - rest;
+        let odd = (whole & one).equal(&one);
+        let up = rest.greater_than(&lacking).or(rest.equal(&lacking).vec_and(odd));
+        whole + select_many(up, one, zero)
+    };
+    let rounded = Vector::<I, N>::cast_from(rounded);
+    let quotients = select_many(below, none - rounded, rounded);
+    let (least, most) = (I::from_int(comptime!(least)), I::from_int(comptime!(most)));
+    Vector::cast_from(max(min(quotients, Vector::new(most)), Vector::new(least)))
 }
 
 /// The number of taps on one axis that a divisor counts.
