@@ -105,7 +105,7 @@ def test_integers_that_no_float64_tells_apart(device: str | None) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_unpooled_integers(device: str) -> None:
     for dtype in INTEGERS:
-        x = np.array([[[3, 0, 1, 2]]]).astype(dtype)
+        x = np.array([[[3, 0, 0, 2]]]).astype(dtype)
         y, places = F.max_pool1d(x, 2, return_indices=True, device=device)
         try:
             back = F.max_unpool1d(y, places, 2, device=device)
@@ -113,7 +113,7 @@ def test_unpooled_integers(device: str) -> None:
             assert dtype == np.int64 and device.startswith("wgpu") and "has no i64" in str(error)
             continue
         assert back.dtype == dtype
-        np.testing.assert_array_equal(back, np.array([[[3, 0, 0, 2]]]).astype(dtype))
+        np.testing.assert_array_equal(back, x)
 
 
 @pytest.mark.parametrize("device", DEVICES)
