@@ -5,7 +5,8 @@ use std::path::Path;
 
 use windowpane::{
     AvgPool, Backend, Conv, ConvTranspose, DType, Device, FractionalMaxPool, LpPool, MaxPool,
-    MaxUnpool, MedianPool, MinPool, ModePool, Pad, RankPool, StochasticPool, SumPool, Tensor,
+    MaxUnpool, MedianPool, MinPool, ModePool, Morphology, Pad, RankPool, StochasticPool, SumPool,
+    Tensor,
 };
 
 fn docs() -> &'static Path {
@@ -60,6 +61,7 @@ fn operators_take_the_types_of_the_table() {
             "`MedianPool`" => MedianPool::new(2).forward(&x).is_ok(),
             "`RankPool`" => RankPool::new(1, 2).forward(&x).is_ok(),
             "`ModePool`" => ModePool::new(2).forward(&x).is_ok(),
+            "`Morphology`" => Morphology::disk(1).gradient(&x).is_ok(),
             "`MaxUnpool`" => MaxUnpool::new(8).plan(&host, dtype, &image).is_ok(),
             "`AvgPool`" => AvgPool::new(2).forward(&x).is_ok(),
             "`SumPool`" => SumPool::new(2).forward(&x).is_ok(),
@@ -74,7 +76,7 @@ fn operators_take_the_types_of_the_table() {
                 plain.quantized().forward(&x, &w, &scale, None).is_ok()
             }
             "`ConvTranspose`" => ConvTranspose::new(3).plan(&host, dtype, &image, &w).is_ok(),
-            "gradients (all but `MedianPool`, `RankPool` and `ModePool`)" => {
+            "gradients (all but `MedianPool`, `RankPool`, `ModePool` and `Morphology`)" => {
                 let all = [
                     MaxPool::new(2).plan_backward(&host, dtype, &image).is_ok(),
                     MinPool::new(2).plan_backward(&host, dtype, &image).is_ok(),
@@ -94,7 +96,7 @@ fn operators_take_the_types_of_the_table() {
             other => panic!("the table has the unknown operator {other}"),
         }
     };
-    assert_eq!(table.len(), 16, "every operator has a row");
+    assert_eq!(table.len(), 17, "every operator has a row");
     for (operator, cells) in &table {
         for (dtype, cell) in cells {
             let expected = if takes(operator, *dtype) { "yes" } else { "–" };
