@@ -223,12 +223,7 @@ fn of_f32<T: Float, N: Size>(numbers: Vector<f32, N>, #[comptime] form: CastForm
     } else if comptime!(form.to_f64) {
         Vector::cast_from(numbers)
     } else if comptime!(form.bits) {
-        let rounded = round::<f32, f32, N>(numbers, true);
-        // The upper half of a NaN may have no bit that makes it one.
-        let nan = Vector::<f32, N>::reinterpret(
-            Vector::<u32, N>::reinterpret(numbers) | Vector::new(0x0040_0000u32),
-        );
-        narrow::<f32, T, N>(select_many(numbers.is_nan(), nan, rounded), Widening::EachBits)
+        narrow::<f32, T, N>(round::<f32, f32, N>(numbers, true), Widening::EachBits)
     } else {
         round::<f32, T, N>(numbers, form.rounds)
     }

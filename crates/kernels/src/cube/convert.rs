@@ -10,7 +10,7 @@ pub(crate) use crate::device::dtype::{accumulator, elem};
 /// Rounds sums to the type in which they are stored, to nearest even.
 ///
 /// Some drivers truncate f32 to bf16. With `bf16`, the rounding is therefore done here and gives a number that
-/// truncation does not change.
+/// truncation does not change; of a NaN whose upper half has no bit that makes it one, that bit is set.
 #[cube]
 pub(crate) fn round<A: Float, S: Float, N: Size>(
     sums: Vector<A, N>,
@@ -20,8 +20,9 @@ pub(crate) fn round<A: Float, S: Float, N: Size>(
         let bits = Vector::<u32, N>::reinterpret(sums);
         let odd = (bits >> Vector::new(16u32)) & Vector::new(1u32);
         let rounded = (bits + odd + Vector::new(0x7fffu32)) & Vector::new(0xffff_0000u32);
+        let nan = Vector::<A, N>::reinterpret(bits | Vector::new(0x0040_0000u32));
         let rounded = Vector::<A, N>::reinterpret(rounded);
-        Vector::cast_from(select_many(sums.is_nan(), sums, rounded))
+        Vector::cast_from(select_many(sums.is_nan(), nan, rounded))
     } else {
         Vector::cast_from(sums)
     }

@@ -50,7 +50,8 @@ impl Planes {
         };
         let most = (MOST_CUBES * multiprocessors / cubes.max(1)).clamp(1, blocks.max(1));
         let pieces = (1..=most).min_by_key(time).unwrap_or(1);
-        let piece_blocks = blocks.div_ceil(pieces);
+        // Without samples there may be no blocks.
+        let piece_blocks = blocks.div_ceil(pieces).max(1);
         let pieces = blocks.div_ceil(piece_blocks);
         Cubes { count: cubes * pieces, planes: self, tiles, pieces, piece_blocks }
     }

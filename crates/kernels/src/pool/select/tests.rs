@@ -1,6 +1,8 @@
 //! Which kernel each problem gets, and which overrides are refused.
 
-use windowpane_geometry::{Divisor, Exponent, Extents, LIMIT, Layout, Rank, Shape, Window};
+use windowpane_geometry::{
+    Divisor, Exponent, Extents, LIMIT, Layout, Padding, Rank, Shape, Window,
+};
 
 use super::*;
 use crate::device::profiles::{self, PLAIN_GPU, Profile};
@@ -832,6 +834,49 @@ fn every_kernel_is_explained() {
                 let chosen: Vec<_> = chosen.map(|(algorithm, _)| *algorithm).collect();
                 let plan = Plan::new(problem, device).unwrap();
                 assert_eq!(chosen, [plan.algorithm()], "{reduction} {layout}");
+            }
+        }
+    }
+}
+
+/// Every kernel has an estimate, or refuses, for no samples and for the smallest inputs.
+#[test]
+fn empty_and_tiny_problems_have_plans() {
+    let reductions = [
+        Reduction::max(Output::Values),
+        Reduction::max(Output::ValuesAndIndices(IndexBase::Plane)),
+        Reduction::Average(Divisor::Padded),
+        Reduction::Rank(Rank::MEDIAN),
+    ];
+    let layouts = [Layout::ChannelsLast, Layout::ChannelsFirst];
+    let [few, more, most] = [[1, 1, 1], [1, 2, 3], [3, 5, 1]];
+    for Profile { name, capabilities: device } in profiles::PROFILES {
+        for (batch, channels, input) in
+            [few, more, most].iter().flat_map(|input| [(0, 1, input), (0, 8, input), (1, 1, input)])
+        {
+            for (kernel, layout) in
+                [1, 2, 4, 31].iter().flat_map(|kernel| layouts.map(|layout| (*kernel, layout)))
+            {
+                for rank in 1..=3 {
+                    let extents = |three: &[usize]| Extents::try_from(&three[3 - rank..]).unwrap();
+                    let shape = Shape::new(batch, channels, extents(input)).unwrap();
+                    let (before, after) =
+                        (extents(&[kernel / 2; 3]), extents(&[(kernel - 1) / 2; 3]));
+                    let window = Window::new(extents(&[kernel; 3]));
+                    let window = window.padding(Padding::Explicit { before, after });
+                    let pooling = Pooling::new(shape, &window, layout).unwrap();
+                    for (reduction, dtype) in reductions
+                        .iter()
+                        .flat_map(|it| [DType::F32, DType::F16].map(|dtype| (*it, dtype)))
+                    {
+                        let problem = Problem::new(&pooling, reduction, dtype);
+                        for gradient in [false, !matches!(reduction, Reduction::Rank(_))] {
+                            let problem = Problem { gradient, ..problem };
+                            let plan = Plan::explain(problem, &device);
+                            assert!(plan.is_ok(), "{name}: {problem:?}: {plan:?}");
+                        }
+                    }
+                }
             }
         }
     }
