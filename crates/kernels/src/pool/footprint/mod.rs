@@ -10,7 +10,7 @@
 //!
 //! A run of neighbouring taps, however long, is one piece or two that overlap, so a disk of radius r reads 4r + 2 elements
 //! for its πr² taps. Where a piece starts is an offset in memory, the same for all outputs; the offsets are in a buffer. Units
-//! read it for [`TOGETHER`] outputs at once, which are far apart, so that neighbouring units read neighbouring elements.
+//! read it for several outputs at once, which are far apart, so that neighbouring units read neighbouring elements.
 //!
 //! Past the end of a row a level has elements of the next one. No piece begins there.
 
