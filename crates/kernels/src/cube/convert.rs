@@ -288,13 +288,21 @@ pub(crate) fn extremum<A: Float, N: Size>(
     match comptime!((form.by, form.of_compared())) {
         (Comparison::Native, Extremum::Max) => max_nan(a, b),
         (Comparison::Native, Extremum::Min) => min_nan(a, b),
-        (Comparison::Select, _) => {
+        (Comparison::Select { bits }, of_zeros) => {
             let best = select_many(beats::<A, N>(a, b, form).or(a.is_nan()), a, b);
             let zero = Vector::new(A::from_int(0));
             let zeros = a.equal(&zero).vec_and(b.equal(&zero));
-            let sum =
-                if comptime!(form.of_compared() == Extremum::Max) { a + b } else { -(-a - b) };
-            select_many(zeros, sum, best)
+            let zero = match comptime!((bits, of_zeros)) {
+                (true, Extremum::Max) => Vector::<A, N>::reinterpret(
+                    Vector::<u64, N>::reinterpret(a) & Vector::<u64, N>::reinterpret(b),
+                ),
+                (true, Extremum::Min) => Vector::<A, N>::reinterpret(
+                    Vector::<u64, N>::reinterpret(a) | Vector::<u64, N>::reinterpret(b),
+                ),
+                (false, Extremum::Max) => a + b,
+                (false, Extremum::Min) => -(-a - b),
+            };
+            select_many(zeros, zero, best)
         }
         (_, Extremum::Max) => max(a, b),
         (_, Extremum::Min) => min(a, b),
@@ -327,8 +335,9 @@ pub(crate) struct ExtremumForm {
 pub(crate) enum Comparison {
     /// By the device's native maximum or minimum.
     Native,
-    /// By comparison; for two zeros, by their sum.
-    Select,
+    /// By comparison; for two zeros, by their bits, or by their sum where there are no 64-bit integers. Some drivers give
+    /// sums of zeros the wrong sign.
+    Select { bits: bool },
     /// As integers.
     Integers,
     /// As the integer keys of floats, whose maximum is that of the numbers or of the negated numbers.
@@ -347,7 +356,7 @@ impl ExtremumForm {
             false if dtype.is_float() => Comparison::Keys,
             false => Comparison::Integers,
             true if device.ieee_max => Comparison::Native,
-            true => Comparison::Select,
+            true => Comparison::Select { bits: compared == DType::F64 && device.int64 },
         };
         Self { extremum, by }
     }
@@ -365,6 +374,6 @@ impl ExtremumForm {
 
     /// Whether NaN has to be told from numbers before comparing.
     pub(crate) fn has_nan(self) -> bool {
-        matches!(self.by, Comparison::Native | Comparison::Select)
+        matches!(self.by, Comparison::Native | Comparison::Select { .. })
     }
 }

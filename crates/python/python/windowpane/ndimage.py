@@ -12,7 +12,7 @@ not a rectangle of at most three axes, the elements are copied once for each ele
 with NaN has the rank NaN, which SciPy leaves open.
 
 A dask array is computed in its chunks, with halos as wide as the window reaches, and the result is the same. Elements
-are those of numpy up to 32 bits, and float64; 64-bit integers that a float64 cannot hold are refused.
+are numpy's real numbers of up to 64 bits. uint64 beyond 2**53 is refused, and so is int64 on a device that lacks it.
 
 >>> import numpy
 >>> maximum_filter(numpy.array([[1, 5, 2, 4]], dtype="uint8"), (1, 3))

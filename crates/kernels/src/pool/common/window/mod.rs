@@ -94,7 +94,7 @@ fn empty(task: Task<'_>) -> InputScalar {
     let (accumulator, extremum) = (task.accumulator(), task.settings.extremum);
     let is_max = extremum.of_compared() == Extremum::Max;
     let (least, most) = match (extremum.by, task.dtype().integers()) {
-        (Comparison::Native | Comparison::Select, _) => {
+        (Comparison::Native | Comparison::Select { .. }, _) => {
             let infinity = if is_max { f64::NEG_INFINITY } else { f64::INFINITY };
             return InputScalar::new(infinity, accumulator);
         }
