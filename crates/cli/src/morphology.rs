@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueEnum};
-use windowpane::{DType, Extents, Layout, Morphology as Operator, PaddingMode, Tensor};
+use windowpane::{DType, Extents, Layout, Morphology as Operator, PaddingMode};
 
 use crate::args::{On, check_dims, positive};
 use crate::array;
@@ -125,8 +125,7 @@ impl Morphology {
                 let file = array::read(path)?;
                 let extents = Extents::try_from(file.dims())
                     .map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
-                let numbers = numbers(&file)?;
-                let taps: Vec<bool> = numbers.into_iter().map(|number| number != 0.0).collect();
+                let taps = file.to_dtype(DType::Bool)?.to_vec::<bool>()?;
                 (Operator::with_footprint(extents, &taps)?, extents.rank())
             }
             (None, None, Some(radius), _) => (Operator::disk(radius), 2),
@@ -142,9 +141,4 @@ impl Morphology {
             (None, None) => operator,
         }
     }
-}
-
-/// The numbers of an array of any type.
-fn numbers(file: &Tensor) -> Result<Vec<f64>, Failure> {
-    Ok(file.to_dtype(DType::F64)?.to_vec::<f64>()?)
 }

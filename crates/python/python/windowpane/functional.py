@@ -18,8 +18,8 @@ the same seed gives the same result on every device, so use another one for each
 A result has the type of the first argument, with one exception: averages of integers are float64, and their sums int64.
 Both are exact before the one rounding of an average. Maxima and minima take all integers and truth values. Kernels have
 int64, int32, uint32, int16, uint16, int8, uint8 and bool. Others, and int64 where the named device lacks it, are converted on
-the way in and back, and have to be within 2**53; so do sums of integers; others are refused. Averages and sums of JAX's integers are refused too, and so are norms,
-convolutions, stochastic and fractional pooling of integers.
+the way in and back, and have to be within 2**53; so do sums of integers; others are refused. Averages and sums of JAX's
+integers are refused too, and so are norms, convolutions, stochastic and fractional pooling of integers.
 
 What else differs from PyTorch: `lp_pool*` sums magnitudes, where PyTorch keeps signs for an odd `norm_type`, and a window
 that `ceil_mode` cuts off is not scaled up; `norm_type` is at least 1. `padding="same"` works with even kernels as in

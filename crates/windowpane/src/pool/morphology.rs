@@ -1,4 +1,4 @@
-//! Grey and binary morphology: erosion, dilation, and what they are the parts of.
+//! Grey and binary morphology: erosion, dilation, and the operators that are made of them.
 
 use std::sync::Arc;
 
