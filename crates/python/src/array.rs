@@ -8,7 +8,7 @@ use dlpark::metadata::Dynamic;
 use dlpark::python::{DlpackExporter, ExportRequest, ImportRequest, ImportedDlpack, export_dlpack};
 use dlpark::{DlpackElement, DlpackFlags, Managed, ManagedTensorBase};
 use half::{bf16, f16};
-use pyo3::exceptions::{PyBufferError, PyMemoryError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use windowpane::geometry::LIMIT;
@@ -310,6 +310,11 @@ enum Memory {
     Indices(Vec<i64>),
     #[cfg(feature = "cuda")]
     Cuda(cuda::Memory),
+    /// The address of memory that belongs to someone else.
+    Lent {
+        address: usize,
+        device: DLDevice,
+    },
 }
 
 impl Memory {
@@ -325,6 +330,7 @@ impl Memory {
             Self::Cuda(_) => Err(PyBufferError::new_err(
                 "an array on a CUDA device is given without a copy; copy it in your library",
             )),
+            Self::Lent { .. } => Err(PyBufferError::new_err("lent memory is given without a copy")),
         }
     }
 }
@@ -335,6 +341,7 @@ impl Storage {
             Memory::Host(_) | Memory::Indices(_) => DLDevice::CPU,
             #[cfg(feature = "cuda")]
             Memory::Cuda(memory) => memory.device(),
+            Memory::Lent { device, .. } => *device,
         }
     }
 
@@ -346,6 +353,7 @@ impl Storage {
             Memory::Indices(indices) => indices.as_ptr().cast_mut().cast(),
             #[cfg(feature = "cuda")]
             Memory::Cuda(memory) => memory.address(),
+            Memory::Lent { address, .. } => *address as *mut c_void,
         }
     }
 }
@@ -379,6 +387,61 @@ impl Array {
     ) -> Self {
         let dtype = dlpack_type(tensor.dtype());
         Self::over(Memory::Cuda(memory), tensor.dims(), layout, alone, dtype)
+    }
+
+    /// Memory that belongs to someone else, in row-major order; it has to outlive the array and its exports.
+    pub(crate) fn lent(
+        address: *mut c_void,
+        device: DLDevice,
+        dims: &[usize],
+        dtype: DLDataType,
+    ) -> Self {
+        let memory = Memory::Lent { address: address as usize, device };
+        Self::over(memory, dims, Layout::ChannelsFirst, false, dtype)
+    }
+
+    /// Copies the elements to a lent array of the same shape and type; positions become 32-bit if it has those. On a CUDA
+    /// device this is work for `stream`, which is unused otherwise.
+    ///
+    /// # Safety
+    /// The memory of `to` may be written, and the stream is one of its device.
+    pub(crate) unsafe fn copy_to(&self, to: &Self, stream: usize) -> PyResult<()> {
+        let (from, to) = (&*self.0, &*to.0);
+        let elements = from.shape.iter().product::<i64>() as usize;
+        let bytes = elements * usize::from(from.dtype.bits) / 8;
+        let alike = from.shape == to.shape && from.strides == to.strides;
+        let same = alike && from.dtype == to.dtype && from.device() == to.device();
+        match &from.memory {
+            Memory::Indices(wide) if alike && to.dtype == i32::DTYPE => {
+                for (at, &index) in wide.iter().enumerate() {
+                    // SAFETY: there are as many elements as here. Positions fit in 32 bits.
+                    unsafe { to.address().cast::<i32>().add(at).write(index as i32) };
+                }
+            }
+            _ if same && bytes == 0 => {}
+            // SAFETY: by the contract of this function, and both have as many bytes on the same device.
+            Memory::Host(_) | Memory::Indices(_) if same => unsafe {
+                std::ptr::copy_nonoverlapping::<u8>(
+                    from.address().cast(),
+                    to.address().cast(),
+                    bytes,
+                );
+            },
+            #[cfg(feature = "cuda")]
+            // SAFETY: as above.
+            Memory::Cuda(memory) if same => unsafe {
+                memory.copy_to(to.address(), bytes, stream)?;
+            },
+            _ => {
+                let [found, expected] = [from, to].map(|it| (&it.shape, name_of(it.dtype)));
+                return Err(PyRuntimeError::new_err(format!(
+                    "this is a fault of windowpane, please report it: the result is {found:?}, not {expected:?}"
+                )));
+            }
+        }
+        #[cfg(not(feature = "cuda"))]
+        let _ = stream;
+        Ok(())
     }
 
     /// A result whose axes are in memory as `dims` has them.

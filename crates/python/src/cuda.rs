@@ -64,6 +64,23 @@ impl Memory {
     pub(crate) fn address(&self) -> *mut c_void {
         self.address as *mut c_void
     }
+
+    /// Lets a stream copy the result. The [fence](Gpu::fence) after the work orders the copy after it, and the one before
+    /// the next work orders the next use of this memory after the copy.
+    ///
+    /// # Safety
+    /// The address has room for these bytes, as many as the result has, and the stream is one of this device.
+    pub(crate) unsafe fn copy_to(
+        &self,
+        to: *mut c_void,
+        bytes: usize,
+        stream: usize,
+    ) -> PyResult<()> {
+        let stream = stream as sys::CUstream;
+        // SAFETY: by the contract of this function; the context is current.
+        let copy = || unsafe { result::memcpy_dtod_async(to as u64, self.address, bytes, stream) };
+        entered(self.gpu.context, copy).map_err(failed)
+    }
 }
 
 /// A device, and what is needed to share memory and order work with other libraries.

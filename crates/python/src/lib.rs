@@ -9,6 +9,7 @@ mod array;
 mod cuda;
 mod operators;
 mod wait;
+mod xla;
 
 use pyo3::prelude::*;
 
@@ -24,6 +25,8 @@ mod _native {
         fractional_max_pool_backward, lp_pool, lp_pool_backward, max_unpool, max_unpool_backward,
         mode_pool, quantized_convolve, rank_pool, stochastic_mean, stochastic_pool, supports,
     };
+    #[pymodule_export]
+    use super::xla::xla_handlers;
 
     use super::*;
 

@@ -28,6 +28,7 @@ __all__ = [
     "stochastic_mean",
     "stochastic_pool",
     "supports",
+    "xla_handlers",
 ]
 __version__: str
 
@@ -145,3 +146,5 @@ def convolve_backward_weight(
     dy: SupportsDLPack, x: SupportsDLPack, options: Options, groups: int, name: str | None
 ) -> Array: ...
 def supports(name: str, dtype: str) -> bool: ...
+def xla_handlers() -> dict[str, Any]:
+    """XLA's names of the platforms whose arrays are used where they are, each with a handler for `jax.ffi`."""

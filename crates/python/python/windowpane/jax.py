@@ -1,14 +1,17 @@
 """JAX: gradients, and calls from inside `jax.jit`.
 
-Importing this module gives the functions of `windowpane.functional` gradients on JAX's arrays. Outside `jax.jit` arrays are
-shared through DLPack; inside, they go through the memory of the CPU, by `jax.pure_callback`. There is no forward mode
-(`jax.jvp`), and there are no second gradients. Indices have 32 bits unless `jax_enable_x64` is set.
+Importing this module gives the functions of `windowpane.functional` gradients on JAX's arrays, which are used where they are:
+outside `jax.jit` by DLPack, inside by `jax.ffi`. Inside, arrays go through the memory of the CPU, by `jax.pure_callback`, if
+they are on a device that this build cannot use, if JAX is older than 0.5, or for extrema of integers that kernels lack. There
+is no forward mode (`jax.jvp`), and there are no second gradients. Indices have 32 bits unless `jax_enable_x64` is set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import json
+import operator
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -16,16 +19,59 @@ import jax.numpy as jnp
 import numpy as np
 
 from windowpane import _native
-from windowpane._arrays import FractionalOptions, Options, converter, output_size
+from windowpane._arrays import FractionalOptions, Options, output_size
 from windowpane._engines import ENGINES, Native, mean_gradient
-from windowpane._integers import is_integer
+from windowpane._integers import has, is_integer
 
 _NATIVE = Native()
+_TARGET = "windowpane"
+#: The platforms whose arrays are used where they are, inside `jax.jit` too.
+_HANDLERS = _native.xla_handlers() if hasattr(jax, "ffi") else {}
+for _platform, _handler in _HANDLERS.items():
+    jax.ffi.register_ffi_target(_TARGET, _handler, platform=_platform)
 
 
-def _call(work: Callable[..., Any], shapes: Any, *arrays: Any) -> Any:
-    """Does work on arrays, inside a traced function when it is called."""
-    if not any(isinstance(array, jax.core.Tracer) for array in arrays):
+def _call(shapes: Any, name: str, *arguments: Any) -> Any:
+    """Calls a native function with arrays and options, inside a traced function when that is called."""
+    places = [place for place, given in enumerate(arguments) if hasattr(given, "shape")]
+    arrays = [arguments[place] for place in places]
+    if not _traced(arrays):
+        return jax.tree.map(jax.dlpack.from_dlpack, getattr(_native, name)(*arguments))
+    options = [None if place in places else given for place, given in enumerate(arguments)]
+    # A text, rather than a number for a function of this process: compiled programs may be stored and used by another.
+    work = json.dumps([name, places, options], default=operator.index)
+    leaves, tree = jax.tree.flatten(shapes)
+
+    def where_they_are(*arrays: Any) -> Any:
+        call = jax.ffi.ffi_call(_TARGET, leaves, vmap_method="sequential")
+        return call(*arrays, work=work)
+
+    def through_cpu(*arrays: Any) -> Any:
+        def read(*found: Any) -> Any:
+            return [np.from_dlpack(array) for array in _run(work, found)]
+
+        return _through_cpu(read, leaves, *arrays)
+
+    platforms = {platform.lower(): where_they_are for platform in _HANDLERS}
+    made = jax.lax.platform_dependent(*arrays, default=through_cpu, **platforms)
+    return tree.unflatten(made)
+
+
+def _run(work: str, arrays: Sequence[Any]) -> list[Any]:
+    """Calls the native function that a text of `_call` describes. The handler of XLA calls this."""
+    name, places, options = _read(work)
+    arguments = list(options)
+    for place, array in zip(places, arrays, strict=True):
+        arguments[place] = array
+    return jax.tree.leaves(getattr(_native, name)(*arguments))
+
+
+_read = lru_cache(json.loads)
+
+
+def _through_cpu(work: Callable[..., Any], shapes: Any, *arrays: Any) -> Any:
+    """Does work on arrays; on copies in the memory of the CPU, inside a traced function when that is called."""
+    if not _traced(arrays):
         return work(*arrays)
 
     def late(*found: Any) -> Any:
@@ -33,6 +79,10 @@ def _call(work: Callable[..., Any], shapes: Any, *arrays: Any) -> Any:
         return jax.tree.map(lambda array, like: np.asarray(array, like.dtype), made, shapes)
 
     return jax.pure_callback(late, shapes, *arrays, vmap_method="sequential")
+
+
+def _traced(arrays: Sequence[Any]) -> bool:
+    return any(isinstance(array, jax.core.Tracer) for array in arrays)
 
 
 def _like(x: Any, space: Any, channels: int | None = None, dtype: Any = None) -> Any:
@@ -43,12 +93,19 @@ def _like(x: Any, space: Any, channels: int | None = None, dtype: Any = None) ->
     return jax.ShapeDtypeStruct((*lead, *space), x.dtype if dtype is None else dtype)
 
 
+def _shape(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
 def _pooled(x: Any, options: Options) -> list[Any]:
     return output_size(x.shape[-len(options["kernel"]) :], options)
 
 
-def _index_type() -> Any:
-    return jnp.zeros(0, dtype=int).dtype
+def _narrow(indices: Any) -> Any:
+    """Positions in 32 bits, as kernels have them; those that do not fit become others that no plane has."""
+    if indices.dtype != "int64":
+        return indices
+    return jnp.clip(indices, -1, 2**31 - 1).astype("int32")
 
 
 def _indexed(
@@ -59,14 +116,16 @@ def _indexed(
     x: Any,
     *others: Any,
 ) -> tuple[Any, Any]:
-    """Values and, with `indices`, positions: what `pool(x, *others, indices=…)` makes, with outputs of this size.
+    """Values and, with `indices`, positions, with outputs of this size.
 
-    `gradient(dy, winners, *others)` is that of `x`; the others have none.
+    `pool(shapes, indices, x, *others)` makes them, and `gradient(shape, dy, winners, *others)` the gradient of `x`; the
+    others have none.
     """
 
     def made(indices: bool, x: Any, *others: Any) -> Any:
-        winners = _like(x, size, dtype=_index_type()) if indices else None
-        return _call(partial(pool, indices=indices), (_like(x, size), winners), x, *others)
+        winners = _like(x, size, dtype="int32") if indices else None
+        y, winners = pool((_like(x, size), winners), indices, x, *others)
+        return y, None if winners is None else winners.astype(int)
 
     @jax.custom_vjp
     def pooled(x: Any, *others: Any) -> Any:
@@ -78,12 +137,8 @@ def _indexed(
 
     def backward(saved: Any, made: Any) -> Any:
         (winners, others), dy = saved, made[0]
-
-        def work(dy: Any, winners: Any, *others: Any) -> Any:
-            return converter(dy)(gradient(dy, winners.astype("int32"), *others))
-
-        space = x.shape[-len(size) :]
-        return _call(work, _like(dy, space), dy, winners, *others), *[None] * len(others)
+        shape = _like(dy, x.shape[-len(size) :])
+        return gradient(shape, dy, winners.astype("int32"), *others), *[None] * len(others)
 
     pooled.defvjp(forward, backward)
     found: tuple[Any, Any] = pooled(x, *others)
@@ -96,10 +151,18 @@ def _extremum_backward(
     """The gradient of a pooling of `x` with these windows, from the positions of extrema or of numbers drawn."""
     space = list(x.shape[-len(options["kernel"]) :])
 
-    def gradient(dy: Any, winners: Any) -> Any:
-        return _native.extremum_pool_backward(dy, winners, space, options, drawn, device)
+    def gradient(shape: Any, dy: Any, winners: Any) -> Any:
+        name = "extremum_pool_backward"
+        return _call(shape, name, dy, winners, space, options, drawn, device)
 
     return gradient
+
+
+def _weight_gradient(
+    w: Any, dy: Any, x: Any, options: Options, groups: int, device: str | None
+) -> Any:
+    """The gradient of the filters of a convolution of `x`."""
+    return _call(_shape(w), "convolve_backward_weight", dy, x, options, groups, device)
 
 
 class _Engine:
@@ -108,22 +171,30 @@ class _Engine:
     def extremum_pool(
         self, x: Any, options: Options, minimum: bool, indices: bool, device: str | None
     ) -> tuple[Any, Any]:
-        pool = partial(_NATIVE.extremum_pool, options=options, minimum=minimum, device=device)
+        def pool(shapes: Any, indices: bool, x: Any) -> Any:
+            if not is_integer(x) or has(device, x.dtype.name):
+                return _call(shapes, "extremum_pool", x, options, minimum, indices, device)
+            # The numbers say which type has them all.
+            work = partial(_NATIVE.extremum_pool, options=options, minimum=minimum)
+            return _through_cpu(partial(work, indices=indices, device=device), shapes, x)
+
         gradient = _extremum_backward(x, options, False, device)
         return _indexed(pool, gradient, _pooled(x, options), indices, x)
 
     def stochastic_pool(
         self, x: Any, options: Options, seed: int, indices: bool, device: str | None
     ) -> tuple[Any, Any]:
-        pool = partial(_NATIVE.stochastic_pool, options=options, seed=seed, device=device)
+        def pool(shapes: Any, indices: bool, x: Any) -> Any:
+            return _call(shapes, "stochastic_pool", x, seed, options, indices, device)
+
         gradient = _extremum_backward(x, options, True, device)
         return _indexed(pool, gradient, _pooled(x, options), indices, x)
 
     def stochastic_mean(self, x: Any, options: Options, device: str | None) -> Any:
         @jax.custom_vjp
         def pool(x: Any) -> Any:
-            work = partial(_NATIVE.stochastic_mean, options=options, device=device)
-            return _call(work, _like(x, _pooled(x, options)), x)
+            shape = _like(x, _pooled(x, options))
+            return _call(shape, "stochastic_mean", x, options, device)
 
         def forward(x: Any) -> Any:
             y = pool(x)
@@ -148,13 +219,12 @@ class _Engine:
     ) -> tuple[Any, Any]:
         space = list(x.shape[-len(options["kernel"]) :])
 
-        def pool(x: Any, samples: Any = None, *, indices: bool) -> Any:
-            return _NATIVE.fractional_max_pool(x, samples, options, indices, device)
+        def pool(shapes: Any, indices: bool, x: Any, samples: Any = None) -> Any:
+            return _call(shapes, "fractional_max_pool", x, samples, options, indices, device)
 
-        def gradient(dy: Any, winners: Any, samples: Any = None) -> Any:
-            return _native.fractional_max_pool_backward(
-                dy, winners, space, samples, options, device
-            )
+        def gradient(shape: Any, dy: Any, winners: Any, samples: Any = None) -> Any:
+            name = "fractional_max_pool_backward"
+            return _call(shape, name, dy, winners, space, samples, options, device)
 
         given = () if samples is None else (samples,)
         return _indexed(pool, gradient, options["output"], indices, x, *given)
@@ -171,18 +241,11 @@ class _Engine:
 
         @jax.custom_vjp
         def pool(x: Any) -> Any:
-            work = partial(
-                _NATIVE.avg_pool, options=options, counts=counts, divisor=divisor, device=device
-            )
-            return _call(work, _like(x, size), x)
+            return _call(_like(x, size), "avg_pool", x, options, counts, divisor, device)
 
         def backward(_: Any, dy: Any) -> Any:
-            def work(dy: Any) -> Any:
-                return converter(dy)(
-                    _native.avg_pool_backward(dy, space, options, counts, divisor, device)
-                )
-
-            return (_call(work, _like(dy, space), dy),)
+            given = (space, options, counts, divisor, device)
+            return (_call(_like(dy, space), "avg_pool_backward", dy, *given),)
 
         pool.defvjp(lambda x: (pool(x), None), backward)
         return pool(x)
@@ -195,14 +258,11 @@ class _Engine:
 
         @jax.custom_vjp
         def pool(x: Any) -> Any:
-            work = partial(_NATIVE.lp_pool, p=p, options=options, device=device)
-            return _call(work, _like(x, size), x)
+            return _call(_like(x, size), "lp_pool", x, p, options, device)
 
         def backward(x: Any, dy: Any) -> Any:
-            def work(dy: Any, x: Any) -> Any:
-                return converter(x)(_native.lp_pool_backward(dy, x, p, options, device))
-
-            return (_call(work, _like(x, x.shape[-len(size) :]), dy, x),)
+            shape = _like(x, x.shape[-len(size) :])
+            return (_call(shape, "lp_pool_backward", dy, x, p, options, device),)
 
         pool.defvjp(lambda x: (pool(x), x), backward)
         return pool(x)
@@ -210,20 +270,14 @@ class _Engine:
     def max_unpool(self, x: Any, indices: Any, size: list[int], device: str | None) -> Any:
         @jax.custom_vjp
         def unpool(y: Any, indices: Any) -> Any:
-            work = partial(_NATIVE.max_unpool, size=size, device=device)
-            return _call(work, _like(y, size), y, indices)
+            return _call(_like(y, size), "max_unpool", y, _narrow(indices), size, device)
 
         def backward(indices: Any, dx: Any) -> Any:
-            def work(dx: Any, indices: Any) -> Any:
-                found = _native.max_unpool_backward(
-                    dx, indices.astype("int32"), len(size), device
-                )
-                return converter(dx)(found)
-
             shape = jax.ShapeDtypeStruct(indices.shape, dx.dtype)
+            given = (indices.astype("int32"), len(size), device)
             # Positions have no gradient.
             none = np.zeros(indices.shape, jax.dtypes.float0)
-            return _call(work, shape, dx, indices), none
+            return _call(shape, "max_unpool_backward", dx, *given), none
 
         unpool.defvjp(lambda y, indices: (unpool(y, indices), indices), backward)
         return unpool(x, indices)
@@ -236,24 +290,14 @@ class _Engine:
 
         @jax.custom_vjp
         def convolve(x: Any, w: Any) -> Any:
-            def work(x: Any, w: Any) -> Any:
-                return _NATIVE.conv(x, w, None, options, groups, device)
-
-            return _call(work, _like(x, size, w.shape[0]), x, w)
+            shape = _like(x, size, w.shape[0])
+            return _call(shape, "convolve", x, w, None, options, groups, device)
 
         def backward(saved: Any, dy: Any) -> Any:
             x, w = saved
-
-            def data(dy: Any, w: Any) -> Any:
-                return _NATIVE.conv_transpose(dy, w, None, space, options, groups, device)
-
-            def weight(dy: Any, x: Any) -> Any:
-                return converter(x)(
-                    _native.convolve_backward_weight(dy, x, options, groups, device)
-                )
-
-            dx = _call(data, _like(x, space), dy, w)
-            return dx, _call(weight, jax.ShapeDtypeStruct(w.shape, w.dtype), dy, x)
+            given = (None, space, options, groups, device)
+            dx = _call(_like(x, space), "convolve_transposed", dy, w, *given)
+            return dx, _weight_gradient(w, dy, x, options, groups, device)
 
         convolve.defvjp(lambda x, w: (convolve(x, w), (x, w)), backward)
         y = convolve(x, w)
@@ -273,24 +317,13 @@ class _Engine:
 
         @jax.custom_vjp
         def convolve(x: Any, w: Any) -> Any:
-            def work(x: Any, w: Any) -> Any:
-                return _NATIVE.conv_transpose(x, w, None, size, options, groups, device)
-
-            return _call(work, _like(x, size, w.shape[1] * groups), x, w)
+            shape = _like(x, size, w.shape[1] * groups)
+            return _call(shape, "convolve_transposed", x, w, None, size, options, groups, device)
 
         def backward(saved: Any, dy: Any) -> Any:
             x, w = saved
-
-            def data(dy: Any, w: Any) -> Any:
-                return _NATIVE.conv(dy, w, None, options, groups, device)
-
-            def weight(x: Any, dy: Any) -> Any:
-                return converter(x)(
-                    _native.convolve_backward_weight(x, dy, options, groups, device)
-                )
-
-            dx = _call(data, jax.ShapeDtypeStruct(x.shape, x.dtype), dy, w)
-            return dx, _call(weight, jax.ShapeDtypeStruct(w.shape, w.dtype), x, dy)
+            dx = _call(_shape(x), "convolve", dy, w, None, options, groups, device)
+            return dx, _weight_gradient(w, x, dy, options, groups, device)
 
         convolve.defvjp(lambda x, w: (convolve(x, w), (x, w)), backward)
         y = convolve(x, w)
