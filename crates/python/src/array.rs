@@ -389,7 +389,7 @@ impl Array {
         Self::over(Memory::Cuda(memory), tensor.dims(), layout, alone, dtype)
     }
 
-    /// Memory that belongs to someone else, in row-major order; it has to outlive the array and its exports.
+    /// Memory that belongs to someone else, in row-major order. It has to outlive the array and its exports.
     pub(crate) fn lent(
         address: *mut c_void,
         device: DLDevice,
@@ -400,8 +400,8 @@ impl Array {
         Self::over(memory, dims, Layout::ChannelsFirst, false, dtype)
     }
 
-    /// Copies the elements to a lent array of the same shape and type; positions become 32-bit if it has those. On a CUDA
-    /// device this is work for `stream`, which is unused otherwise.
+    /// Copies the elements to a lent array of the same shape and type; positions become 32-bit if it has those. On a
+    /// CUDA device this is work for `stream`, which is unused otherwise.
     ///
     /// # Safety
     /// The memory of `to` may be written, and the stream is one of its device.
@@ -409,8 +409,9 @@ impl Array {
         let (from, to) = (&*self.0, &*to.0);
         let elements = from.shape.iter().product::<i64>() as usize;
         let bytes = elements * usize::from(from.dtype.bits) / 8;
-        let alike = from.shape == to.shape && from.strides == to.strides;
-        let same = alike && from.dtype == to.dtype && from.device() == to.device();
+        let alike =
+            (&from.shape, &from.strides, from.device()) == (&to.shape, &to.strides, to.device());
+        let same = alike && from.dtype == to.dtype;
         match &from.memory {
             Memory::Indices(wide) if alike && to.dtype == i32::DTYPE => {
                 for (at, &index) in wide.iter().enumerate() {

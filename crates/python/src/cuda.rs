@@ -65,8 +65,8 @@ impl Memory {
         self.address as *mut c_void
     }
 
-    /// Lets a stream copy the result. The [fence](Gpu::fence) after the work orders the copy after it, and the one before
-    /// the next work orders the next use of this memory after the copy.
+    /// Lets a stream copy the result. The [fence](Gpu::fence) after the work orders the copy after it, and the one
+    /// before the next work orders the next use of this memory after the copy.
     ///
     /// # Safety
     /// The address has room for these bytes, as many as the result has, and the stream is one of this device.

@@ -1,11 +1,11 @@
 //! The operators inside the programs of XLA, which `jax.jit` makes.
 //!
-//! XLA calls a C function, with the addresses of the arrays and a text that says what to do with them. The function lets
-//! `windowpane.jax` read the text and call one of this module's functions, and copies its results to where XLA wants
-//! them. The arrays are used where they are.
+//! XLA calls a C function, with the addresses of the arrays and a text that says what to do with them. The function
+//! lets `windowpane.jax` read the text and call one of this module's functions with the arrays where they are, and
+//! copies its results to where XLA wants them.
 //!
-//! The structures are those of `xla/ffi/api/c_api.h`, version 0.3. Each begins with its size, because later versions add
-//! fields at the end.
+//! The structures are those of `xla/ffi/api/c_api.h`, version 0.3. Each begins with its size, because later versions
+//! add fields at the end.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::offset_of;
@@ -25,6 +25,8 @@ use crate::wait::guarded;
 
 /// The name of the only attribute.
 const WORK: &[u8] = b"work";
+
+const SHUTDOWN: &str = "Python is shutting down";
 
 // The values of the enumerations that are used here.
 const METADATA: c_int = 1;
@@ -200,11 +202,10 @@ unsafe fn run(frame: *const Frame, cuda: bool) -> PyResult<()> {
         let called = Python::try_attach(|py| {
             let made = call(py, work, arguments)?;
             let made: Vec<_> = made.iter().map(Py::get).collect();
-            if made.len() != results.len() {
-                let found = (made.len(), results.len());
+            let counts = [made.len(), results.len()];
+            if counts[0] != counts[1] {
                 return Err(PyRuntimeError::new_err(format!(
-                    "this is a fault of windowpane, please report it: {} results, not {}",
-                    found.0, found.1
+                    "this is a fault of windowpane, please report it: {counts:?} results"
                 )));
             }
             py.detach(|| {
@@ -214,8 +215,6 @@ unsafe fn run(frame: *const Frame, cuda: bool) -> PyResult<()> {
         called.unwrap_or_else(|| Err(PyRuntimeError::new_err(SHUTDOWN)))
     }
 }
-
-const SHUTDOWN: &str = "Python is shutting down";
 
 /// Lets `windowpane.jax` do the work.
 fn call(py: Python<'_>, work: &str, arguments: Vec<Array>) -> PyResult<Vec<Py<Array>>> {
@@ -234,8 +233,8 @@ fn known(size: usize, needed: usize) -> PyResult<()> {
     ))
 }
 
-/// Tells XLA the version of its structures that this module knows, and that it has no traits: without one, calls are not
-/// recorded in graphs.
+/// Tells XLA the version of its structures that this module knows, and that it has no traits: without one, calls are
+/// not recorded in graphs.
 ///
 /// # Safety
 /// As for [`run`]; the API may be null.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -110,3 +112,103 @@ def test_integers(dtype: str) -> None:
             np.testing.assert_array_equal(y, pool(x, 3))
     with pytest.raises(TypeError, match="floating-point"):
         F.sum_pool1d(jnp.asarray(x), 3)
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+#: What JAX raises for an error inside of a program.
+ERRORS = (RuntimeError, ValueError)
+
+
+def indexed(x: Any) -> Any:
+    return F.max_pool2d(x, 3, 2, 1, return_indices=True)
+
+
+def test_traced_arrays_are_used_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, seen = distinct(2, 3, 8, 8), []
+    pool = windowpane.jax._native.extremum_pool
+
+    def spy(x: Any, *options: Any) -> Any:
+        seen.append(np.from_dlpack(x).__array_interface__["data"][0])
+        return pool(x, *options)
+
+    monkeypatch.setattr(windowpane.jax._native, "extremum_pool", spy)
+    jax.block_until_ready(jax.jit(indexed)(x))
+    assert seen == [x.unsafe_buffer_pointer()]
+
+
+def test_traced_errors_have_their_text() -> None:
+    unpool = jax.jit(lambda y, indices: F.max_unpool2d(y, indices, 2))
+    with pytest.raises(ERRORS, match="ValueError: index 99 of element 0 is not a position"):
+        jax.block_until_ready(unpool(jnp.ones((1, 1, 2, 2)), jnp.full((1, 1, 2, 2), 99)))
+
+
+def test_programs_depend_on_nothing_but_the_work() -> None:
+    x = distinct(2, 3, 8, 8)
+    texts = {jax.jit(lambda x: F.avg_pool2d(x, size)).lower(x).as_text() for size in (2, 3, 2, 3)}
+    assert len(texts) == 2
+
+
+def test_threads() -> None:
+    x = distinct(2, 3, 32, 32)
+    call, gradient = jax.jit(indexed), jax.jit(jax.grad(lambda x: indexed(x)[0].sum()))
+    expected = (indexed(x), jax.grad(lambda x: indexed(x)[0].sum())(x))
+
+    def work(_: int) -> Any:
+        return [(call(x), gradient(x)) for _ in range(25)]
+
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(work, range(4)):
+            for made in jax.block_until_ready(found):
+                jax.tree.map(np.testing.assert_array_equal, made, expected)
+
+
+def test_vmap() -> None:
+    x, w = distinct(4, 2, 3, 8, 7), distinct(5, 3, 3, 3)
+
+    def convolved(x: Any) -> Any:
+        return F.conv2d(x, w)
+
+    for work in (indexed, convolved, jax.grad(lambda x: (convolved(x) ** 2).sum())):
+        expected = [work(each) for each in x]
+        for call in (jax.vmap(work), jax.jit(jax.vmap(work))):
+            for at, found in enumerate(expected):
+                made = jax.tree.map(lambda array: array[at], call(x))
+                jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), made, found)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 8, 7), (0, 3, 8, 7), (3, 8, 7)])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_traced_types_and_shapes(shape: tuple[int, ...], dtype: str) -> None:
+    x = distinct(*shape).astype(dtype)
+    for made, expected in zip(jax.jit(indexed)(x), indexed(x), strict=True):
+        assert made.dtype == expected.dtype
+        np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint64"])
+def test_64_bits(dtype: str) -> None:
+    x = distinct(2, 3, 8, 8).astype("float64") * 384
+    x = x.astype(dtype) + x.astype(dtype) ** 5
+    y, indices = jax.jit(indexed)(x)
+    assert (y.dtype, indices.dtype) == (dtype, "int64")
+    jax.tree.map(np.testing.assert_array_equal, (y, indices), indexed(np.asarray(x)))
+    if dtype == "float64":
+        unpool = jax.jit(lambda y, indices: F.max_unpool2d(y, indices, 2))
+        np.testing.assert_array_equal(unpool(y, indices), F.max_unpool2d(y, indices, 2))
+        with pytest.raises(ERRORS, match="not a position"):
+            jax.block_until_ready(unpool(y, indices + 2**32))
+
+
+def test_other_platforms_go_through_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = distinct(2, 3, 8, 7)
+    monkeypatch.setattr(windowpane.jax, "_HANDLERS", {})
+    call = jax.jit(lambda x: indexed(x))
+    assert "callback" in call.lower(x).as_text()
+    jax.tree.map(np.testing.assert_array_equal, call(x), indexed(x))

@@ -1,9 +1,10 @@
 """JAX: gradients, and calls from inside `jax.jit`.
 
-Importing this module gives the functions of `windowpane.functional` gradients on JAX's arrays, which are used where they are:
-outside `jax.jit` by DLPack, inside by `jax.ffi`. Inside, arrays go through the memory of the CPU, by `jax.pure_callback`, if
-they are on a device that this build cannot use, if JAX is older than 0.5, or for extrema of integers that kernels lack. There
-is no forward mode (`jax.jvp`), and there are no second gradients. Indices have 32 bits unless `jax_enable_x64` is set.
+Importing this module gives the functions of `windowpane.functional` gradients on JAX's arrays, which are used where
+they are: outside `jax.jit` by DLPack, inside by `jax.ffi`, where results are copied once on their device. Inside,
+arrays go through the memory of the CPU, by `jax.pure_callback`, if they are on a device that this build cannot use, if
+JAX is older than 0.5, or for extrema of integers that kernels lack. There is no forward mode (`jax.jvp`), and there are
+no second gradients. Indices have 32 bits unless `jax_enable_x64` is set.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def _run(work: str, arrays: Sequence[Any]) -> list[Any]:
     arguments = list(options)
     for place, array in zip(places, arrays, strict=True):
         arguments[place] = array
-    return jax.tree.leaves(getattr(_native, name)(*arguments))
+    made: list[Any] = jax.tree.leaves(getattr(_native, name)(*arguments))
+    return made
 
 
 _read = lru_cache(json.loads)
