@@ -25,7 +25,8 @@ from windowpane._engines import ENGINES, Native, mean_gradient
 from windowpane._integers import has, is_integer
 
 _NATIVE = Native()
-_TARGET = "windowpane"
+#: With the version, because the texts of `_call` are for the native functions of this one.
+_TARGET = f"windowpane-{_native.__version__}"
 #: The platforms whose arrays are used where they are, inside `jax.jit` too.
 _HANDLERS = _native.xla_handlers() if hasattr(jax, "ffi") else {}
 for _platform, _handler in _HANDLERS.items():
