@@ -57,6 +57,15 @@ pub(crate) fn nearest_integers<N: Size>(
     select_many(numbers.greater_than(&beyond), Vector::new(most), cut + up - down)
 }
 
+/// A number, or 0 in place of a negative one; NaN and −0 stay. Both are tested for, because the compiler of a shader may turn
+/// a selection into a maximum, which keeps neither.
+#[cube]
+pub(crate) fn rectified<A: Float, N: Size>(number: Vector<A, N>) -> Vector<A, N> {
+    let zero = Vector::<A, N>::new(A::from_int(0));
+    let stays = number.is_nan().or(number.equal(&zero));
+    select_many(stays, number, select_many(number.less_than(&zero), zero, number))
+}
+
 /// The sum of a product and a number: fused for floats. Shading languages have no such function of integers.
 #[cube]
 pub(crate) fn multiply_add<A: Float, N: Size>(

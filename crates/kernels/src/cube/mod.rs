@@ -14,7 +14,8 @@ pub(crate) mod unit;
 pub(crate) use {
     axis::{AxisArgs, AxisForm, axis_args, coordinate, taps_of},
     convert::{
-        Widening, accumulator, elem, multiply_add, nearest_integers, round, widen, widen_kept,
+        Widening, accumulator, elem, multiply_add, nearest_integers, rectified, round, widen,
+        widen_kept,
     },
     numbers::{Number, numbers},
     registers::{Registers, zeros},

@@ -833,10 +833,11 @@ fn fences_find_what_is_wrong() {
         assert!(read.contains("NaN"), "{device}: {read}");
         let written = run([false, true]).expect_err("canaries are written").to_string();
         assert!(written.contains("the output of 64 bytes was written at byte -4096"), "{written}");
-        // Scratch buffers get the canaries' memory, and a write beside them is found.
+        // Scratch buffers get the canaries' memory, and a write beside them is found. CUDA's allocator gives out other memory.
         let scratch = Scratch::new(client, 5000);
         let inside = client.read_one_unchecked(client.empty(5000));
-        assert!(inside.iter().all(|byte| *byte == CANARY), "{device}");
+        let is_canaries = inside.iter().all(|byte| *byte == CANARY);
+        assert!(is_canaries || device.backend() == Backend::Cuda, "{device}");
         scratch.is_captured(client).unwrap();
         for side in &scratch.as_ref().unwrap().0 {
             let target = Target { client, device: &capabilities };

@@ -8,7 +8,7 @@ use cubecl::server::Handle;
 use windowpane_geometry::{Activation, DType};
 
 use super::buffer;
-use crate::cube::{nearest_integers, round};
+use crate::cube::{nearest_integers, rectified, round};
 
 /// The compile-time options of an epilogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -209,22 +209,22 @@ pub(crate) fn finish_with<S: Float, A: Float, N: Size>(
     finish::<S, A, N>(sum, epilogue.slope, epilogue.form)
 }
 
-/// Uses selections instead of maxima so that a NaN stays NaN. The NaN test is explicit because a shader compiler
-/// may turn a selection into a maximum.
+/// Uses selections instead of minima so that a NaN stays NaN. The NaN test is explicit because a shader compiler
+/// may turn a selection into a minimum.
 #[cube]
 fn activate<A: Float, N: Size>(
     v: Vector<A, N>,
     slope: f32,
     #[comptime] form: EpilogueForm,
 ) -> Vector<A, N> {
-    let zero = Vector::<A, N>::new(A::from_int(0));
     if comptime!(form.activation == Kind::Relu) {
-        select_many(v.is_nan(), v, select_many(v.less_than(&zero), zero, v))
+        rectified::<A, N>(v)
     } else if comptime!(form.activation == Kind::Relu6) {
         let six = Vector::<A, N>::new(A::from_int(6));
-        let low = select_many(v.less_than(&zero), zero, v);
+        let low = rectified::<A, N>(v);
         select_many(v.is_nan(), v, select_many(low.greater_than(&six), six, low))
     } else if comptime!(form.activation == Kind::Leaky) {
+        let zero = Vector::<A, N>::new(A::from_int(0));
         select_many(v.less_than(&zero), v * Vector::new(A::cast_from(slope)), v)
     } else if comptime!(form.activation == Kind::Silu) {
         let e = if comptime!(form.wide) { exponential::<A, N>(-v) } else { (-v).exp() };

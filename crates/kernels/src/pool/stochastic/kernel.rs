@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::{StochasticArgs, StochasticForm};
-use crate::cube::convert::{round, widen};
+use crate::cube::convert::{rectified, round, widen};
 use crate::cube::random::uniform;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::Site;
@@ -62,19 +62,13 @@ fn weights_of<S: Float, A: Float, N: Size>(
     let mut weights = Weights::<A, N> { total: zero, largest: zero };
     for at in site.taps() {
         let tap = site.tap(at);
-        let weight = weight(widen::<S, A, N>(input[tap.vector as usize], site.form.widened));
+        let number = widen::<S, A, N>(input[tap.vector as usize], site.form.widened);
+        let weight = rectified::<A, N>(number);
         weights.total += weight;
         let larger = weight.greater_than(&weights.largest);
         weights.largest = select_many(larger, weight, weights.largest);
     }
     weights
-}
-
-/// A number, or 0 in place of a negative one.
-#[cube]
-fn weight<A: Float, N: Size>(number: Vector<A, N>) -> Vector<A, N> {
-    let zero = Vector::new(A::from_int(0));
-    select_many(number.less_than(&zero), zero, number)
 }
 
 /// The random number of each lane's output.
@@ -116,7 +110,7 @@ fn draw<S: Float, A: Float, N: Size>(
         let tap = site.tap(at);
         let element = input[tap.vector as usize];
         let number = widen::<S, A, N>(element, site.form.widened);
-        running += weight(number);
+        running += rectified::<A, N>(number);
         let reached = running.greater_than(&limit).or(running.equal(&weights.total));
         let wins = reached.or(number.is_nan());
         let takes = wins.vec_and(position.less_than(&Vector::new(0i32)));
@@ -137,13 +131,16 @@ fn mean<S: Float, A: Float, N: Size>(
     let (zero, one) = (Vector::<A, N>::new(A::from_int(0)), Vector::new(A::from_int(1)));
     let largest = weights.largest;
     let scales = largest.greater_than(&zero).vec_and(largest.less_equal(&most));
-    let scale = select_many(scales, largest, one);
+    // Shaders need not divide by numbers above 2¹²⁶.
+    let quarter = Vector::<A, N>::new(A::new(0.25));
+    let factor = select_many(largest.greater_than(&one), quarter, one);
+    let scale = select_many(scales, largest * factor, one);
     let mut sum = zero;
     let mut squares = zero;
     for at in site.taps() {
         let tap = site.tap(at);
         let number = widen::<S, A, N>(input[tap.vector as usize], site.form.widened);
-        let share = weight(number) / scale;
+        let share = rectified::<A, N>(number) * factor / scale;
         sum += share;
         squares += share * share;
     }
