@@ -112,6 +112,19 @@ def torchs(case, torch, compiled):
     return torch.compile(work, dynamic=False)
 
 
+def kornias(case, torch, kornia):
+    """The same in kornia, which has pictures only. Its morphology holds a copy of the picture for every tap."""
+    if len(case.shape) != 2:
+        return None
+    dtype = getattr(torch, case.dtype)
+    if case.what == "max":
+        taps = torch.ones(case.size, case.size, device="cuda")
+        work = lambda y: kornia.morphology.dilation(y, taps)
+    else:
+        work = lambda y: kornia.filters.box_blur(y, case.size, "reflect", separable=True)
+    return lambda x: work(x.float()[None, None]).to(dtype)[0, 0]
+
+
 def opencvs(case, cv2):
     """The same in OpenCV, which has pictures only."""
     if len(case.shape) != 2:
@@ -155,6 +168,8 @@ def peers(device, case):
             there = lambda x: torch.from_numpy(x).cuda()
             yield "torch", there, torchs(case, torch, False)
             yield "torch, compiled", there, torchs(case, torch, True)
+            if kornia := module("kornia"):
+                yield "kornia", there, kornias(case, torch, kornia)
         return
     yield "windowpane", np.asarray, ours(case)
     for name, function in (("cv2", opencvs), ("scipy.ndimage", scipys), ("skimage.measure", skimages),
