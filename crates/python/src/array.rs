@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dlpark::ffi::{DLDataType, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::metadata::Dynamic;
+use dlpark::python::consumer::exchange::ExchangeApi;
 use dlpark::python::{DlpackExporter, ExportRequest, ImportRequest, ImportedDlpack, export_dlpack};
 use dlpark::{DlpackElement, DlpackFlags, Managed, ManagedTensorBase};
 use half::{bf16, f16};
@@ -565,6 +566,17 @@ impl Array {
         }
         let request = ExportRequest::parse(stream.as_ref(), max_version, dl_device, copy)?;
         export_dlpack(self, py, request)
+    }
+
+    /// An array of the library of `x`, made by DLPack's functions for C; none if the library lacks them.
+    fn like<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        // What is launched on any stream from now on waits for the result.
+        ExchangeApi::from_object(x.as_borrowed())?
+            .map(|library| {
+                let tensor = managed(&self.0, self.flags())?;
+                library.managed_tensor_to_py_object_no_sync(tensor, x.py())
+            })
+            .transpose()
     }
 
     fn __dlpack_device__(&self) -> (u32, i32) {

@@ -52,10 +52,10 @@ def _options(
     kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, adaptive: bool
 ) -> Options:
     return {
-        "kernel": list(kernel),
-        "stride": list(stride),
-        "padding": list(padding),
-        "dilation": list(dilation),
+        "kernel": kernel,
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
         "ceil": ceil,
         "adaptive": adaptive,
     }
@@ -66,9 +66,18 @@ def _size(x: Any, window: Any) -> list[Any]:
     return output_size(x.shape[-len(window[0]) :], _options(*window))
 
 
+_TENSOR = torch.empty(0)
+
+
 def _take(result: Any) -> Any:
     """A result as a tensor. As a capsule it needs no negotiation about streams: they are ordered already."""
-    return torch.from_dlpack(result.__dlpack__())
+    tensor = result.like(_TENSOR)
+    return torch.from_dlpack(result.__dlpack__()) if tensor is None else tensor
+
+
+def _plain(tensor: Any) -> Any:
+    """A tensor apart from graphs of gradients."""
+    return tensor.detach() if tensor.requires_grad else tensor
 
 
 def _take_both(y: Any, winners: Any) -> tuple[Any, Any]:
@@ -145,7 +154,7 @@ def _summed(x: Any, rank: int) -> Any:
 
 def _extremum_pool(x: Any, minimum: bool, *rest: Any) -> Any:
     *window, device = rest
-    x = x.detach()
+    x = _plain(x)
     found, _ = _native.extremum_pool(_ordered(x, device), _options(*window), minimum, False, device)
     y = _take(found)
     return y if y.dtype == x.dtype else y.to(x.dtype)
@@ -157,7 +166,7 @@ def _extremum_pool_fake(x: Any, minimum: bool, *rest: Any) -> Any:
 
 def _extremum_pool_with_indices(x: Any, minimum: bool, *rest: Any) -> Any:
     *window, device = rest
-    x = x.detach()
+    x = _plain(x)
     found = _native.extremum_pool(_ordered(x, device), _options(*window), minimum, True, device)
     y, winners = _take_both(*found)
     return y.to(x.dtype), winners
@@ -170,7 +179,7 @@ def _extremum_pool_with_indices_fake(x: Any, minimum: bool, *rest: Any) -> Any:
 def _extremum_pool_backward(dy: Any, winners: Any, size: Any, drawn: bool, *rest: Any) -> Any:
     *window, device = rest
     dx = _native.extremum_pool_backward(
-        dy.detach(), winners, list(size), _options(*window), drawn, device
+        _plain(dy), winners, list(size), _options(*window), drawn, device
     )
     return _take(dx)
 
@@ -182,7 +191,7 @@ def _extremum_pool_backward_fake(dy: Any, winners: Any, size: Any, *rest: Any) -
 def _stochastic_pool(x: Any, seed: int, *rest: Any) -> Any:
     *window, device = rest
     return _take_both(
-        *_native.stochastic_pool(x.detach(), seed, _options(*window), True, device)
+        *_native.stochastic_pool(_plain(x), seed, _options(*window), True, device)
     )
 
 
@@ -192,7 +201,7 @@ def _stochastic_pool_fake(x: Any, seed: int, *rest: Any) -> Any:
 
 def _stochastic_mean(x: Any, *rest: Any) -> Any:
     *window, device = rest
-    return _take(_native.stochastic_mean(x.detach(), _options(*window), device))
+    return _take(_native.stochastic_mean(_plain(x), _options(*window), device))
 
 
 def _stochastic_mean_fake(x: Any, *rest: Any) -> Any:
@@ -206,7 +215,7 @@ def _fractional_options(kernel: Any, output: Any, seed: int) -> FractionalOption
 def _fractional_max_pool(x: Any, samples: Any, *rest: Any) -> Any:
     *windows, device = rest
     options = _fractional_options(*windows)
-    return _take_both(*_native.fractional_max_pool(x.detach(), samples, options, True, device))
+    return _take_both(*_native.fractional_max_pool(_plain(x), samples, options, True, device))
 
 
 def _fractional_max_pool_fake(x: Any, samples: Any, kernel: Any, output: Any, *rest: Any) -> Any:
@@ -221,7 +230,7 @@ def _fractional_max_pool_backward(
     options = _fractional_options(*windows)
     return _take(
         _native.fractional_max_pool_backward(
-            dy.detach(), winners, list(size), samples, options, device
+            _plain(dy), winners, list(size), samples, options, device
         )
     )
 
@@ -231,7 +240,7 @@ _fractional_max_pool_backward_fake = _extremum_pool_backward_fake
 
 def _avg_pool(x: Any, *rest: Any) -> Any:
     *window, counts, divisor, device = rest
-    return _take(_native.avg_pool(x.detach(), _options(*window), counts, divisor, device))
+    return _take(_native.avg_pool(_plain(x), _options(*window), counts, divisor, device))
 
 
 def _avg_pool_fake(x: Any, *rest: Any) -> Any:
@@ -242,7 +251,7 @@ def _avg_pool_backward(dy: Any, size: Any, *rest: Any) -> Any:
     *window, counts, divisor, device = rest
     options = _options(*window)
     return _take(
-        _native.avg_pool_backward(dy.detach(), list(size), options, counts, divisor, device)
+        _native.avg_pool_backward(_plain(dy), list(size), options, counts, divisor, device)
     )
 
 
@@ -252,7 +261,7 @@ def _avg_pool_backward_fake(dy: Any, size: Any, *rest: Any) -> Any:
 
 def _lp_pool(x: Any, p: float, *rest: Any) -> Any:
     *window, device = rest
-    return _take(_native.lp_pool(x.detach(), p, _options(*window), device))
+    return _take(_native.lp_pool(_plain(x), p, _options(*window), device))
 
 
 def _lp_pool_fake(x: Any, p: float, *rest: Any) -> Any:
@@ -261,7 +270,7 @@ def _lp_pool_fake(x: Any, p: float, *rest: Any) -> Any:
 
 def _lp_pool_backward(dy: Any, x: Any, p: float, *rest: Any) -> Any:
     *window, device = rest
-    return _take(_native.lp_pool_backward(dy.detach(), x.detach(), p, _options(*window), device))
+    return _take(_native.lp_pool_backward(_plain(dy), _plain(x), p, _options(*window), device))
 
 
 def _lp_pool_backward_fake(dy: Any, x: Any, p: float, *rest: Any) -> Any:
@@ -269,7 +278,7 @@ def _lp_pool_backward_fake(dy: Any, x: Any, p: float, *rest: Any) -> Any:
 
 
 def _max_unpool(y: Any, winners: Any, size: Any, device: Any) -> Any:
-    return _take(_native.max_unpool(y.detach(), winners, list(size), device))
+    return _take(_native.max_unpool(_plain(y), winners, list(size), device))
 
 
 def _max_unpool_fake(y: Any, winners: Any, size: Any, device: Any) -> Any:
@@ -277,7 +286,7 @@ def _max_unpool_fake(y: Any, winners: Any, size: Any, device: Any) -> Any:
 
 
 def _max_unpool_backward(dx: Any, winners: Any, rank: int, device: Any) -> Any:
-    return _take(_native.max_unpool_backward(dx.detach(), winners, rank, device))
+    return _take(_native.max_unpool_backward(_plain(dx), winners, rank, device))
 
 
 def _max_unpool_backward_fake(dx: Any, winners: Any, rank: int, device: Any) -> Any:
@@ -286,9 +295,9 @@ def _max_unpool_backward_fake(dx: Any, winners: Any, rank: int, device: Any) -> 
 
 def _conv(x: Any, w: Any, bias: Any, *rest: Any) -> Any:
     *window, groups, device = rest
-    bias = None if bias is None else bias.detach()
+    bias = None if bias is None else _plain(bias)
     options = _options(*window)
-    return _take(_native.convolve(x.detach(), w.detach(), bias, options, groups, device))
+    return _take(_native.convolve(_plain(x), _plain(w), bias, options, groups, device))
 
 
 def _conv_fake(x: Any, w: Any, bias: Any, *rest: Any) -> Any:
@@ -301,7 +310,7 @@ def _conv_transpose(x: Any, w: Any, size: Any, *rest: Any) -> Any:
     *window, groups, device = rest
     return _take(
         _native.convolve_transposed(
-            x.detach(), w.detach(), None, list(size), _options(*window), groups, device
+            _plain(x), _plain(w), None, list(size), _options(*window), groups, device
         )
     )
 
@@ -315,7 +324,7 @@ def _conv_weight(dy: Any, x: Any, *rest: Any) -> Any:
     *window, groups, device = rest
     return _take(
         _native.convolve_backward_weight(
-            dy.detach(), x.detach(), _options(*window), groups, device
+            _plain(dy), _plain(x), _options(*window), groups, device
         )
     )
 
@@ -387,10 +396,13 @@ def _operator(name: str) -> Callable[..., Any]:
     def call(*inputs: Any) -> Any:
         if _is_watched():
             return watched(*inputs)
-        tensors = [own for own in inputs if isinstance(own, torch.Tensor)]
-        if any(type(own) not in (torch.Tensor, nn.Parameter) for own in tensors):
-            return watched(*inputs)
-        if torch.is_grad_enabled() and any(own.requires_grad for own in tensors):
+        has_gradient = False
+        for own in inputs:
+            if isinstance(own, torch.Tensor):
+                if type(own) not in (torch.Tensor, nn.Parameter):
+                    return watched(*inputs)
+                has_gradient = has_gradient or own.requires_grad
+        if has_gradient and torch.is_grad_enabled():
             function = _FUNCTIONS.get(name)
             return function.apply(*inputs) if function else watched(*inputs)
         return here(*inputs)
@@ -1107,7 +1119,7 @@ def _calls(model: Any, inputs: Any) -> dict[Any, Any]:
 def _times(module: Any, ours: Any, arguments: Any, options: Any) -> tuple[float, float]:
     """Seconds of a call here, and of PyTorch's: the best of a few, in turns."""
     theirs, trains = type(module), module.training and torch.is_grad_enabled()
-    fresh = [own.detach().clone() if isinstance(own, torch.Tensor) else own for own in arguments]
+    fresh = [_plain(own).clone() if isinstance(own, torch.Tensor) else own for own in arguments]
     wanted = list(module.parameters())
     if trains:
         floats = [
