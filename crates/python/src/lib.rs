@@ -23,7 +23,7 @@ mod _native {
         avg_pool, avg_pool_backward, convolve, convolve_backward_weight, convolve_transposed,
         devices, extremum_pool, extremum_pool_backward, extremum_under, fractional_max_pool,
         fractional_max_pool_backward, lp_pool, lp_pool_backward, max_unpool, max_unpool_backward,
-        mode_pool, quantized_convolve, rank_pool, stochastic_mean, stochastic_pool, supports,
+        mode_pool, pad, quantized_convolve, rank_pool, stochastic_mean, stochastic_pool, supports,
     };
     #[pymodule_export]
     use super::xla::xla_handlers;

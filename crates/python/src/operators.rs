@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use windowpane::geometry::{Same, Shape};
 use windowpane::{
     AvgPool, Conv, DType, Device, Divisor, Element, Extents, FilterLayout, FractionalMaxPool,
-    Layout, LpPool, MaxPool, MaxUnpool, MinPool, ModePool, Morphology, Rank, RankPool, Rounding,
-    Scalar, StochasticPool, Tensor, Window,
+    Layout, LpPool, MaxPool, MaxUnpool, MinPool, ModePool, Morphology, Pad, Padding, PaddingMode,
+    Rank, RankPool, Rounding, Scalar, StochasticPool, Tensor, Window,
 };
 
 use crate::array::{Array, Data, Input, arranged, read, read_indices};
@@ -635,6 +635,37 @@ pub(crate) fn extremum_under(
         true => shape.erosion(&inputs[0]),
         false => shape.dilation(&inputs[0]),
     })
+}
+
+/// The array with what a window around each element reads past the edges. The padding of the options is what it reads
+/// before an element; `value` is what is there with the mode `constant`.
+#[pyfunction]
+pub(crate) fn pad(
+    py: Python<'_>,
+    x: &Bound<'_, PyAny>,
+    options: Options,
+    mode: &str,
+    value: f64,
+    name: Option<String>,
+) -> PyResult<Array> {
+    let mode = match mode {
+        "reflect" => PaddingMode::Symmetric,
+        "mirror" => PaddingMode::Reflect,
+        "nearest" => PaddingMode::Replicate,
+        "wrap" => PaddingMode::Circular,
+        "constant" => PaddingMode::Zeros,
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "there is no mode `{other}`; use reflect, mirror, nearest, wrap or constant"
+            )));
+        }
+    };
+    let call = Call::of(x, options.rank(), name)?.pooling();
+    let sides = options.kernel.iter().zip(&options.padding);
+    let after: Vec<_> = sides.map(|(size, before)| size.saturating_sub(before + 1)).collect();
+    let padding = Padding::Explicit { before: extents(&options.padding)?, after: extents(&after)? };
+    let pad = Pad::new(padding).mode(mode).value(value).layout(call.layout);
+    call.run_one(py, move |inputs| pad.forward(&inputs[0]))
 }
 
 /// Planes of this size with each maximum at its index, and zeros elsewhere.

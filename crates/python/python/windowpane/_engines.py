@@ -119,6 +119,11 @@ def extremum_under(x: Any, options: Options, footprint: Any, minimum: bool, devi
     return converter(x)(_native.extremum_under(x, options["kernel"], taps, minimum, device))
 
 
+def pad(x: Any, options: Options, mode: str, value: float) -> Any:
+    """An array with what a window around each element reads past the edges, by SciPy's modes. It has no gradient."""
+    return converter(x)(_native.pad(x, options, mode, value, None))
+
+
 def rank_pool(x: Any, rank: int | None, options: Options, device: str | None) -> Any:
     """The number of each window that `rank` others precede, or the median. It has no gradient, so one function serves
     every library."""

@@ -23,6 +23,7 @@ __all__ = [
     "max_unpool",
     "max_unpool_backward",
     "mode_pool",
+    "pad",
     "quantized_convolve",
     "rank_pool",
     "stochastic_mean",
@@ -44,6 +45,9 @@ class Array:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any: ...
+    def like(self, x: object) -> Any | None:
+        """An array of the library of `x`, made by DLPack's functions for C; none if the library lacks them."""
+
     def __dlpack_device__(self) -> tuple[int, int]: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -107,6 +111,9 @@ def rank_pool(
 def mode_pool(x: SupportsDLPack, options: Options, name: str | None) -> Array: ...
 def extremum_under(
     x: SupportsDLPack, kernel: list[int], footprint: list[bool], minimum: bool, name: str | None
+) -> Array: ...
+def pad(
+    x: SupportsDLPack, options: Options, mode: str, value: float, name: str | None
 ) -> Array: ...
 def max_unpool(
     y: SupportsDLPack, indices: SupportsDLPack, output: list[int], name: str | None

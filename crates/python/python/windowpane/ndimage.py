@@ -35,8 +35,16 @@ from typing import Any, Literal
 import numpy as np
 
 from windowpane._arrays import Options, window
-from windowpane._engines import engine_of, extremum_under, mode_pool, own_avg_pool, rank_pool
-from windowpane._integers import fitting, ordered
+from windowpane._engines import (
+    engine_of,
+    extremum_under,
+    mode_pool,
+    on_gpu,
+    own_avg_pool,
+    pad,
+    rank_pool,
+)
+from windowpane._integers import EXACT, NATIVE, fitting, ordered
 
 Reduction = Literal["mean", "max", "min", "mode"]
 #: How many axes a kernel works on at once.
@@ -140,8 +148,12 @@ def _extended(
     for mode in modes:
         if mode not in _MODES:
             raise RuntimeError(f"boundary mode not supported: {mode!r}")
-    if not any(before or after for before, after in reach):
+    sides = [(*own, _MODES[mode]) for own, mode in zip(reach, modes, strict=True)]
+    wider = [(axis, *own) for axis, own in zip(axes, sides, strict=True) if own[0] or own[1]]
+    if not wider:
         return x
+    if len(wider) <= _AXES and len({kind for *_, kind in wider}) == 1 and _is_padded_there(x, cval):
+        return _padded(x, library, wider, cval)
     inside = [slice(0, extent) for extent in x.shape]
     shape = list(x.shape)
     for axis, (before, after) in zip(axes, reach, strict=True):
@@ -163,6 +175,25 @@ def _extended(
                 seen = seen[end - start :]
             wide = _put(wide, (*lead, slice(start, end)), values)
     return wide
+
+
+def _is_padded_there(x: Any, cval: float) -> bool:
+    """Whether an array is on a GPU that has its type and the number past its edges."""
+    name = x.dtype.name
+    known = name in NATIVE if x.dtype.kind in "biu" else x.dtype.itemsize <= 8
+    return known and hasattr(x, "__dlpack_device__") and on_gpu(x) and abs(cval) <= EXACT
+
+
+def _padded(x: Any, library: Any, wider: list[tuple[int, int, int, str]], cval: float) -> Any:
+    """An array on a GPU with the elements that windows see past its edges, by one kernel where its library takes several
+    for each edge. Of each axis `wider` has the elements before and after it, and the same mode."""
+    axes, before, after, modes = zip(*wider, strict=True)
+    sizes = [1 + sum(own) for own in zip(before, after, strict=True)]
+
+    def work(planes: Any, options: Options) -> Any:
+        return pad(planes, options, modes[0], cval)
+
+    return _planes(x, library, axes, window(len(axes), sizes, 1, before), work)
 
 
 def _put(x: Any, part: tuple[slice, ...], values: Any) -> Any:
