@@ -1,6 +1,7 @@
 //! Reads and returns arrays through DLPack.
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use dlpark::ffi::{DLDataType, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
@@ -131,23 +132,23 @@ fn read_as(
     let strides = tensor.strides_or_compact().map_err(refused)?.into_owned();
     // SAFETY: the address is only computed here.
     let source = unsafe { tensor.offset_bytes_ptr() }.map_err(refused)?.cast::<u8>();
-    // SAFETY: the producer guarantees that its memory is valid while `imported` lives, which is to the end of this
-    // function, and that it has elements of this type where the strides lead.
+    // SAFETY: the producer guarantees that its memory is valid while `imported` lives, and that it has elements of this type
+    // where the strides lead.
     let tensor = unsafe {
         let place = (source, dims.as_slice(), &*strides);
         match kind {
             Elements::Indices => on_host(narrowed(&gathered(place)?)?, &dims),
-            Elements::Of(DType::F64) => on_host(gathered::<f64>(place)?, &dims),
-            Elements::Of(DType::F32) => on_host(gathered::<f32>(place)?, &dims),
-            Elements::Of(DType::F16) => on_host(gathered::<f16>(place)?, &dims),
-            Elements::Of(DType::BF16) => on_host(gathered::<bf16>(place)?, &dims),
-            Elements::Of(DType::I64) => on_host(gathered::<i64>(place)?, &dims),
-            Elements::Of(DType::I32) => on_host(gathered::<i32>(place)?, &dims),
-            Elements::Of(DType::U32) => on_host(gathered::<u32>(place)?, &dims),
-            Elements::Of(DType::I16) => on_host(gathered::<i16>(place)?, &dims),
-            Elements::Of(DType::U16) => on_host(gathered::<u16>(place)?, &dims),
-            Elements::Of(DType::I8) => on_host(gathered::<i8>(place)?, &dims),
-            Elements::Of(DType::U8) => on_host(gathered::<u8>(place)?, &dims),
+            Elements::Of(DType::F64) => held::<f64>(imported, place),
+            Elements::Of(DType::F32) => held::<f32>(imported, place),
+            Elements::Of(DType::F16) => held::<f16>(imported, place),
+            Elements::Of(DType::BF16) => held::<bf16>(imported, place),
+            Elements::Of(DType::I64) => held::<i64>(imported, place),
+            Elements::Of(DType::I32) => held::<i32>(imported, place),
+            Elements::Of(DType::U32) => held::<u32>(imported, place),
+            Elements::Of(DType::I16) => held::<i16>(imported, place),
+            Elements::Of(DType::U16) => held::<u16>(imported, place),
+            Elements::Of(DType::I8) => held::<i8>(imported, place),
+            Elements::Of(DType::U8) => held::<u8>(imported, place),
             // Bytes, as nothing says that each is 0 or 1.
             Elements::Of(DType::Bool) => {
                 let bytes = gathered::<u8>(place)?;
@@ -159,6 +160,61 @@ fn read_as(
     }?;
     let (dtype, layout) = (tensor.dtype(), Layout::ChannelsFirst);
     Ok(Input { dtype, dims, stored: None, layout, data: Data::Host(tensor) })
+}
+
+/// The memory of an array of another library.
+struct Lent<T> {
+    start: *const T,
+    count: usize,
+    owner: ManuallyDrop<ImportedDlpack>,
+}
+
+// SAFETY: the memory is only read, and the owner is only dropped, with the interpreter's lock.
+unsafe impl<T: Sync> Send for Lent<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Lent<T> {}
+
+impl<T> AsRef<[T]> for Lent<T> {
+    fn as_ref(&self) -> &[T] {
+        // SAFETY: by the contract of `held`.
+        unsafe { std::slice::from_raw_parts(self.start, self.count) }
+    }
+}
+
+impl<T> Drop for Lent<T> {
+    fn drop(&mut self) {
+        // Without an interpreter its library cannot free the array.
+        // SAFETY: it is dropped here and nowhere else.
+        Python::try_attach(|_| unsafe { ManuallyDrop::drop(&mut self.owner) });
+    }
+}
+
+/// The elements of an array as a tensor, where they are if they are one after the other, else as a copy.
+///
+/// # Safety
+/// As for [`gathered`], for as long as the array lives.
+unsafe fn held<T: windowpane::Element>(
+    owner: ImportedDlpack,
+    (start, dims, strides): (*const u8, &[usize], &[i64]),
+) -> PyResult<Tensor> {
+    let count = dims.iter().product();
+    let first = start.cast::<T>();
+    if count == 0 || !first.is_aligned() || !is_dense(dims, strides) {
+        // SAFETY: by the contract of this function.
+        return on_host(unsafe { gathered::<T>((start, dims, strides))? }, dims);
+    }
+    let lent = Lent { start: first, count, owner: ManuallyDrop::new(owner) };
+    Tensor::from_owner(Arc::new(lent), dims).map_err(exception)
+}
+
+/// Whether elements are one after the other, in row-major order.
+fn is_dense(dims: &[usize], strides: &[i64]) -> bool {
+    let mut step = 1;
+    dims.iter().zip(strides).rev().all(|(&extent, &stride)| {
+        let next = extent == 1 || stride == step;
+        step *= extent as i64;
+        next
+    })
 }
 
 fn on_host<T: windowpane::Element>(elements: Vec<T>, dims: &[usize]) -> PyResult<Tensor> {

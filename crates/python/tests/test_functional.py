@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -708,3 +709,31 @@ print(*windowpane.devices())
     shown = {name: value for name, value in os.environ.items() if name not in ("XDG_RUNTIME_DIR", "NODEVICE_SELECT")}
     ran = subprocess.run([sys.executable, "-c", code], env=shown, capture_output=True, text=True, check=True)
     assert ran.stdout.split() == DEVICES and ran.stderr == ""
+
+
+def test_results_have_memory_of_their_own() -> None:
+    x = np.arange(24.0, dtype="float32").reshape(1, 2, 3, 4)
+    x.flags.writeable = False
+    y = F.max_pool2d(x, 1)
+    np.testing.assert_array_equal(y, x)
+    assert not np.shares_memory(x, y)
+    odd = np.ndarray((1, 2, 3, 4), "float32", buffer=bytearray(100), offset=1)
+    odd[...] = x
+    for view in (odd, x.transpose(0, 1, 3, 2), x[:, :, ::-1], x[..., 1:], np.asfortranarray(x)):
+        np.testing.assert_array_equal(F.max_pool2d(view, 1), view)
+    del x
+    assert y.sum() == 276.0
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system does not tell how much was used at most")
+def test_dense_arrays_are_not_copied() -> None:
+    def megabytes(name: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) >> 10 for line in lines if line.startswith(name))
+
+    x = np.ones((1, 1, 1 << 25), "float32")
+    F.max_pool1d(x[..., : 1 << 20], 1 << 12, device="host")
+    Path("/proc/self/clear_refs").write_text("5")
+    used = megabytes("VmRSS")
+    F.max_pool1d(x, 1 << 12, device="host")
+    assert megabytes("VmHWM") - used < 64

@@ -1,3 +1,4 @@
+use core::{fmt, ops::Deref};
 use std::sync::Arc;
 
 use half::{bf16, f16};
@@ -14,6 +15,8 @@ pub trait Element:
 }
 
 pub(crate) mod sealed {
+    use std::sync::Arc;
+
     use super::HostBuffer;
 
     pub trait Sealed: Sized {
@@ -22,7 +25,48 @@ pub(crate) mod sealed {
 
         fn from_stored(stored: Vec<Self::Stored>) -> Vec<Self>;
         fn into_host(values: Vec<Self>) -> HostBuffer;
+        fn lent(owner: Arc<dyn AsRef<[Self]> + Send + Sync>) -> HostBuffer;
         fn from_host(buffer: &HostBuffer) -> Option<&[Self]>;
+    }
+}
+
+/// Elements in the memory of the host, which clones share.
+#[allow(unreachable_pub, reason = "the sealed half of a public trait names it")]
+#[derive(Clone)]
+pub enum Elements<T> {
+    Own(Arc<Vec<T>>),
+    /// Those that someone else keeps, and their number.
+    Lent(Arc<dyn AsRef<[T]> + Send + Sync>, usize),
+}
+
+impl<T> Deref for Elements<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::Own(elements) => elements,
+            Self::Lent(owner, count) => {
+                let elements = (**owner).as_ref();
+                assert_eq!(elements.len(), *count, "an owner of elements has changed their number");
+                elements
+            }
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Elements<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&**self).finish()
+    }
+}
+
+impl<T: Copy> Elements<T> {
+    /// Replaces the elements with as many others, in the same memory unless it is shared.
+    fn copy_from(&mut self, source: &[T]) {
+        match self {
+            Self::Own(elements) => Arc::make_mut(elements).copy_from_slice(source),
+            Self::Lent(..) => *self = Self::Own(Arc::new(source.to_vec())),
+        }
     }
 }
 
@@ -30,18 +74,18 @@ pub(crate) mod sealed {
 #[derive(Clone, Debug)]
 #[allow(unreachable_pub, reason = "the sealed half of a public trait names it")]
 pub enum HostBuffer {
-    F64(Arc<Vec<f64>>),
-    F32(Arc<Vec<f32>>),
-    F16(Arc<Vec<f16>>),
-    BF16(Arc<Vec<bf16>>),
-    I64(Arc<Vec<i64>>),
-    I32(Arc<Vec<i32>>),
-    U32(Arc<Vec<u32>>),
-    I16(Arc<Vec<i16>>),
-    U16(Arc<Vec<u16>>),
-    I8(Arc<Vec<i8>>),
-    U8(Arc<Vec<u8>>),
-    Bool(Arc<Vec<bool>>),
+    F64(Elements<f64>),
+    F32(Elements<f32>),
+    F16(Elements<f16>),
+    BF16(Elements<bf16>),
+    I64(Elements<i64>),
+    I32(Elements<i32>),
+    U32(Elements<u32>),
+    I16(Elements<i16>),
+    U16(Elements<u16>),
+    I8(Elements<i8>),
+    U8(Elements<u8>),
+    Bool(Elements<bool>),
 }
 
 macro_rules! elements {
@@ -59,7 +103,12 @@ macro_rules! elements {
                 }
 
                 fn into_host(values: Vec<Self>) -> HostBuffer {
-                    HostBuffer::$variant(Arc::new(values))
+                    HostBuffer::$variant(Elements::Own(Arc::new(values)))
+                }
+
+                fn lent(owner: Arc<dyn AsRef<[Self]> + Send + Sync>) -> HostBuffer {
+                    let count = (*owner).as_ref().len();
+                    HostBuffer::$variant(Elements::Lent(owner, count))
                 }
 
                 fn from_host(buffer: &HostBuffer) -> Option<&[Self]> {
@@ -88,7 +137,7 @@ macro_rules! elements {
             pub(crate) fn copy_from(&mut self, source: &Self) {
                 match (self, source) {
                     $((Self::$variant(target), Self::$variant(source)) => {
-                        Arc::make_mut(target).copy_from_slice(source);
+                        target.copy_from(source);
                     })*
                     _ => unreachable!("the caller compares the types"),
                 }

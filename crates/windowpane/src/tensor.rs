@@ -1,9 +1,7 @@
 use std::borrow::Cow;
+use std::sync::Arc;
 #[cfg(feature = "kernels")]
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use windowpane_geometry::{DType, LIMIT, Layout, Quantity, Shape};
 use windowpane_reference::Scalar;
@@ -84,6 +82,26 @@ impl Tensor {
         dims: impl AsRef<[usize]>,
     ) -> Result<Self> {
         Self::from_elements(device, Cow::Owned(elements), dims)
+    }
+
+    /// A tensor on `host` over elements that stay where they are, in memory that someone else keeps.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use windowpane::{MaxPool, Tensor};
+    ///
+    /// let image = Arc::new(vec![1.0f32, 5.0, 2.0, 4.0]);
+    /// let x = Tensor::from_owner(image.clone(), [1, 4, 1])?;
+    /// assert_eq!(x.as_bytes().map(<[u8]>::as_ptr), Some(image.as_ptr().cast()));
+    /// assert_eq!(MaxPool::new(2).forward(&x)?.to_vec::<f32>()?, [5.0, 4.0]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn from_owner<T: Element>(
+        owner: Arc<dyn AsRef<[T]> + Send + Sync>,
+        dims: impl AsRef<[usize]>,
+    ) -> Result<Self> {
+        let dims = check_dims(dims.as_ref(), (*owner).as_ref().len())?;
+        Ok(Self::on_host(&Device::host(), dims, T::lent(owner)))
     }
 
     /// Elements on a device; on `host` they stay where they are, if they are given away.
