@@ -1,6 +1,7 @@
 //! Long work without the interpreter's lock; Ctrl-C ends the wait for it.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,12 +42,26 @@ pub(crate) fn wait<T: Send + 'static>(
     loop {
         match py.detach(|| locked(&receiver).recv_timeout(ASK)) {
             Ok(done) => return done,
+            Err(RecvTimeoutError::Timeout) if UNINTERRUPTED.get() => {}
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(PyRuntimeError::new_err("the work ended without a result"));
             }
         }
     }
+}
+
+thread_local! {
+    /// Whether this thread's waits go on after Ctrl-C.
+    static UNINTERRUPTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something whose waits go on after Ctrl-C, because the memory that the work uses is someone else's when it returns.
+pub(crate) fn uninterrupted<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    let before = UNINTERRUPTED.replace(true);
+    let done = guarded(work);
+    UNINTERRUPTED.set(before);
+    done
 }
 
 /// Refuses to work in a process that has lost the threads of its parent.

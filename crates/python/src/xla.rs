@@ -21,7 +21,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use crate::array::Array;
-use crate::wait::guarded;
+use crate::wait::{guarded, uninterrupted};
 
 /// The name of the only attribute.
 const WORK: &[u8] = b"work";
@@ -200,7 +200,8 @@ unsafe fn run(frame: *const Frame, cuda: bool) -> PyResult<()> {
         let results = arrays(results, device)?;
         let work = work(attributes)?;
         let called = Python::try_attach(|py| {
-            let made = call(py, work, arguments)?;
+            // The arguments are XLA's again when this returns.
+            let made = uninterrupted(|| call(py, work, arguments))?;
             let made: Vec<_> = made.iter().map(Py::get).collect();
             let counts = [made.len(), results.len()];
             if counts[0] != counts[1] {
