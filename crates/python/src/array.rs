@@ -34,7 +34,7 @@ pub(crate) struct Input {
 
 /// The elements of an array, one after the other.
 pub(crate) enum Data {
-    /// A copy in the memory of the CPU, row-major.
+    /// In the memory of the CPU, row-major: the caller's own memory if it is so, else a copy.
     Host(Tensor),
     /// The memory of the caller's array on a CUDA device.
     #[cfg(feature = "cuda")]
@@ -132,8 +132,8 @@ fn read_as(
     let strides = tensor.strides_or_compact().map_err(refused)?.into_owned();
     // SAFETY: the address is only computed here.
     let source = unsafe { tensor.offset_bytes_ptr() }.map_err(refused)?.cast::<u8>();
-    // SAFETY: the producer guarantees that its memory is valid while `imported` lives, and that it has elements of this type
-    // where the strides lead.
+    // SAFETY: the producer guarantees that its memory is valid while `imported` lives, and that it has elements of this
+    // type where the strides lead.
     let tensor = unsafe {
         let place = (source, dims.as_slice(), &*strides);
         match kind {
@@ -162,7 +162,8 @@ fn read_as(
     Ok(Input { dtype, dims, stored: None, layout, data: Data::Host(tensor) })
 }
 
-/// The memory of an array of another library.
+/// The memory of an array of another library. It is read without the interpreter's lock, and after Ctrl-C until the work is
+/// done, so a caller who writes to it meanwhile gets a result of either numbers.
 struct Lent<T> {
     start: *const T,
     count: usize,

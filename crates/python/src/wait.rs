@@ -56,7 +56,7 @@ thread_local! {
     static UNINTERRUPTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does something whose waits go on after Ctrl-C, because the memory that the work uses is someone else's when it returns.
+/// Does something whose waits go on after Ctrl-C, because the work uses memory that is someone else's when this returns.
 pub(crate) fn uninterrupted<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     let before = UNINTERRUPTED.replace(true);
     let done = guarded(work);

@@ -234,7 +234,7 @@ fn known(size: usize, needed: usize) -> PyResult<()> {
     ))
 }
 
-/// Tells XLA the version of its structures that this module knows, and that it has no traits: without one, calls are
+/// Reports the version of XLA's structures that this module knows, and that it has no traits: without one, calls are
 /// not recorded in graphs.
 ///
 /// # Safety
@@ -331,7 +331,7 @@ unsafe fn text<'a>(span: *const Span) -> &'a [u8] {
 }
 
 /// # Safety
-/// There are so many items from this address on, for as long as the result is used.
+/// `count` items start at this address, and stay valid while the result is used.
 unsafe fn list<'a, T>(start: *const T, count: i64) -> &'a [T] {
     match usize::try_from(count) {
         // SAFETY: by the contract of this function.

@@ -17,6 +17,8 @@ import windowpane
 import windowpane.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from windowpane._arrays import window
+from windowpane._engines import pad
 
 DEVICES = windowpane.devices()
 TYPES = [np.float64, np.float32, np.float16]
@@ -715,8 +717,11 @@ def test_results_have_memory_of_their_own() -> None:
     x = np.arange(24.0, dtype="float32").reshape(1, 2, 3, 4)
     x.flags.writeable = False
     y = F.max_pool2d(x, 1)
-    np.testing.assert_array_equal(y, x)
-    assert not np.shares_memory(x, y)
+    # The operator returns the input itself here.
+    same = pad(x, window(2, 1, 1, 0), "wrap", 0)
+    for found in (y, same):
+        np.testing.assert_array_equal(found, x)
+        assert not np.shares_memory(x, found)
     odd = np.ndarray((1, 2, 3, 4), "float32", buffer=bytearray(100), offset=1)
     odd[...] = x
     for view in (odd, x.transpose(0, 1, 3, 2), x[:, :, ::-1], x[..., 1:], np.asfortranarray(x)):
@@ -725,7 +730,7 @@ def test_results_have_memory_of_their_own() -> None:
     assert y.sum() == 276.0
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system does not tell how much was used at most")
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="there is no /proc/self/clear_refs")
 def test_dense_arrays_are_not_copied() -> None:
     def megabytes(name: str) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()

@@ -202,8 +202,21 @@ def test_64_bits(dtype: str) -> None:
     if dtype == "float64":
         unpool = jax.jit(lambda y, indices: F.max_unpool2d(y, indices, 2))
         np.testing.assert_array_equal(unpool(y, indices), F.max_unpool2d(y, indices, 2))
-        with pytest.raises(ERRORS, match="not a position"):
-            jax.block_until_ready(unpool(y, indices + 2**32))
+        for other in (indices + 2**32, indices - 5, indices - 2**40):
+            with pytest.raises(ERRORS, match="not a position"):
+                jax.block_until_ready(unpool(y, other))
+            with pytest.raises(ERRORS, match="not a position"):
+                jax.block_until_ready(F.max_unpool2d(y, other, 2))
+
+
+def test_options_may_be_numpys_numbers() -> None:
+    x = distinct(2, 3, 8, 8)
+    for work in (
+        lambda x: F.stochastic_pool2d(abs(x), np.int64(2), seed=np.int64(5)),
+        lambda x: F.avg_pool2d(x, 2, ceil_mode=np.bool_(True), count_include_pad=np.bool_(False)),
+        lambda x: F.avg_pool2d(x, 2, divisor_override=np.int64(3)),
+    ):
+        np.testing.assert_array_equal(jax.jit(work)(x), work(x))
 
 
 def test_other_platforms_go_through_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,8 +57,8 @@ pub(crate) fn nearest_integers<N: Size>(
     select_many(numbers.greater_than(&beyond), Vector::new(most), cut + up - down)
 }
 
-/// A number, or 0 in place of a negative one; NaN and −0 stay. Both are tested for, because the compiler of a shader may turn
-/// a selection into a maximum, which keeps neither.
+/// A number, or 0 in place of a negative one; NaN and −0 stay. Both are tested for, because the compiler of a shader
+/// may turn a selection into a maximum, which keeps neither.
 #[cube]
 pub(crate) fn rectified<A: Float, N: Size>(number: Vector<A, N>) -> Vector<A, N> {
     let zero = Vector::<A, N>::new(A::from_int(0));

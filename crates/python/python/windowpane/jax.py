@@ -3,14 +3,13 @@
 Importing this module gives the functions of `windowpane.functional` gradients on JAX's arrays, which are used where
 they are: outside `jax.jit` by DLPack, inside by `jax.ffi`, where results are copied once on their device. Inside,
 arrays go through the memory of the CPU, by `jax.pure_callback`, if they are on a device that this build cannot use, if
-JAX is older than 0.5, or for extrema of integers that kernels lack. There is no forward mode (`jax.jvp`), and there are
+JAX is older than 0.5, or 0.6 on a GPU, or for extrema of integers that kernels lack. There is no forward mode (`jax.jvp`), and there are
 no second gradients. Indices have 32 bits unless `jax_enable_x64` is set.
 """
 
 from __future__ import annotations
 
 import json
-import operator
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -29,19 +28,22 @@ _NATIVE = Native()
 _TARGET = f"windowpane-{_native.__version__}"
 #: The platforms whose arrays are used where they are, inside `jax.jit` too.
 _HANDLERS = _native.xla_handlers() if hasattr(jax, "ffi") else {}
+if jax.__version_info__ < (0, 6):
+    # It does not say which device a call is on.
+    _HANDLERS.pop("CUDA", None)
 for _platform, _handler in _HANDLERS.items():
     jax.ffi.register_ffi_target(_TARGET, _handler, platform=_platform)
 
 
 def _call(shapes: Any, name: str, *arguments: Any) -> Any:
     """Calls a native function with arrays and options, inside a traced function when that is called."""
-    places = [place for place, given in enumerate(arguments) if hasattr(given, "shape")]
+    places = [place for place, given in enumerate(arguments) if isinstance(given, (jax.Array, np.ndarray))]
     arrays = [arguments[place] for place in places]
     if not _traced(arrays):
         return jax.tree.map(jax.dlpack.from_dlpack, getattr(_native, name)(*arguments))
     options = [None if place in places else given for place, given in enumerate(arguments)]
-    # A text, rather than a number for a function of this process: compiled programs may be stored and used by another.
-    work = json.dumps([name, places, options], default=operator.index)
+    # A text, rather than a number for a function of this process: compiled programs may be stored and used by another process.
+    work = json.dumps([name, places, options], default=lambda number: number.item())
     leaves, tree = jax.tree.flatten(shapes)
 
     def where_they_are(*arrays: Any) -> Any:
@@ -108,7 +110,9 @@ def _narrow(indices: Any) -> Any:
     """Positions in 32 bits, as kernels have them; those that do not fit become others that no plane has."""
     if indices.dtype != "int64":
         return indices
-    return jnp.clip(indices, -1, 2**31 - 1).astype("int32")
+    # An array of numpy may have positions that JAX would cut off.
+    library = np if isinstance(indices, np.ndarray) else jnp
+    return library.clip(indices, -(2**31), 2**31 - 1).astype("int32")
 
 
 def _indexed(

@@ -152,8 +152,11 @@ def _extended(
     wider = [(axis, *own) for axis, own in zip(axes, sides, strict=True) if own[0] or own[1]]
     if not wider:
         return x
-    if len(wider) <= _AXES and len({kind for *_, kind in wider}) == 1 and _is_padded_there(x, cval):
-        return _padded(x, library, wider, cval)
+    kinds = {kind for *_, kind in wider}
+    if len(wider) <= _AXES and len(kinds) == 1 and _is_on_gpu(x):
+        value = cval if kinds == {"constant"} else 0
+        if abs(value) <= EXACT:
+            return _padded(x, library, wider, value)
     inside = [slice(0, extent) for extent in x.shape]
     shape = list(x.shape)
     for axis, (before, after) in zip(axes, reach, strict=True):
@@ -177,16 +180,18 @@ def _extended(
     return wide
 
 
-def _is_padded_there(x: Any, cval: float) -> bool:
-    """Whether an array is on a GPU that has its type and the number past its edges."""
-    name = x.dtype.name
-    known = name in NATIVE if x.dtype.kind in "biu" else x.dtype.itemsize <= 8
-    return known and hasattr(x, "__dlpack_device__") and on_gpu(x) and abs(cval) <= EXACT
+def _is_on_gpu(x: Any) -> bool:
+    """Whether an array is on a GPU, in a type that kernels have."""
+    known = x.dtype.name in NATIVE if x.dtype.kind in "biu" else x.dtype.itemsize <= 8
+    return known and hasattr(x, "__dlpack_device__") and on_gpu(x)
 
 
 def _padded(x: Any, library: Any, wider: list[tuple[int, int, int, str]], cval: float) -> Any:
-    """An array on a GPU with the elements that windows see past its edges, by one kernel where its library takes several
-    for each edge. Of each axis `wider` has the elements before and after it, and the same mode."""
+    """An array on a GPU with the elements that windows see past its edges.
+
+    One kernel writes them, where the array's library takes several for each edge. For each axis `wider` has the numbers
+    of elements before and after it, and the mode, which is the same for all.
+    """
     axes, before, after, modes = zip(*wider, strict=True)
     sizes = [1 + sum(own) for own in zip(before, after, strict=True)]
 
@@ -690,7 +695,8 @@ def uniform_filter(
         return _delivered(x.copy(), output, library)
     if x.dtype.kind == "f":
         wide = _extended(x, library, axes, reach, modes, cval)
-        return _delivered(_average(wide, library, axes, sizes, device=device), output, library)
+        found = _average(wide, library, axes, sizes, device=device)
+        return _delivered(x.copy() if found is x else found, output, library)
     is_narrow = _is_narrow(x.dtype, max(sizes, default=1)) and _holds(x.dtype, cval)
     for axis, size, own, mode in zip(axes, sizes, reach, modes, strict=True):
         if is_narrow:
