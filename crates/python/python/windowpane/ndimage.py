@@ -693,17 +693,19 @@ def uniform_filter(
         return _delivered(_in_chunks(x, filter, axes, reach, modes), output, library)
     if x.size == 0:
         return _delivered(x.copy(), output, library)
-    if x.dtype.kind == "f":
-        wide = _extended(x, library, axes, reach, modes, cval)
-        found = _average(wide, library, axes, sizes, device=device)
-        return _delivered(x.copy() if found is x else found, output, library)
     is_narrow = _is_narrow(x.dtype, max(sizes, default=1)) and _holds(x.dtype, cval)
-    for axis, size, own, mode in zip(axes, sizes, reach, modes, strict=True):
+    if x.dtype.kind == "f" or is_narrow:
+        # Averages along an axis do not change what is past the edges of another.
+        found = _extended(x, library, axes, reach, modes, cval)
         if is_narrow:
-            x = _truncated(_extended(x, library, [axis], [own], [mode], cval), library, axis, size, device)
+            for axis, size in zip(axes, sizes, strict=True):
+                found = _truncated(found, library, axis, size, device)
         else:
-            wide = _extended(x.astype(np.float64), library, [axis], [own], [mode], cval)
-            x = _average(wide, library, [axis], [size], device=device).astype(x.dtype)
+            found = _average(found, library, axes, sizes, device=device)
+        return _delivered(x.copy() if found is x else found, output, library)
+    for axis, size, own, mode in zip(axes, sizes, reach, modes, strict=True):
+        wide = _extended(x.astype(np.float64), library, [axis], [own], [mode], cval)
+        x = _average(wide, library, [axis], [size], device=device).astype(x.dtype)
     return _delivered(x.copy() if x is input else x, output, library)
 
 
