@@ -16,7 +16,7 @@ use windowpane::{
 use crate::array::{Array, Data, Input, arranged, read, read_indices};
 #[cfg(feature = "cuda")]
 use crate::cuda;
-use crate::wait::{exception, wait};
+use crate::wait::{at_once, exception, wait};
 
 /// A window, with a number for each axis.
 #[derive(FromPyObject)]
@@ -214,6 +214,10 @@ impl Input {
     }
 }
 
+/// At most this many elements are computed with on the calling thread: it takes less time than waking another, and than
+/// anyone waits for Ctrl-C.
+const SMALL: usize = 1 << 14;
+
 /// A call of an operator.
 struct Call {
     inputs: Vec<Input>,
@@ -266,7 +270,10 @@ impl Call {
         }
         #[cfg(not(feature = "cuda"))]
         let _ = layout;
-        wait(py, move || {
+        let elements = |input: &Input| input.dims.iter().product::<usize>();
+        let is_small = inputs.iter().map(elements).sum::<usize>() <= SMALL;
+        let here = is_small && name.as_deref() == Some("host");
+        let work = move || {
             let device = device(name.as_deref(), inputs[0].dtype)?;
             let tensors: Vec<_> =
                 inputs.iter().map(|input| input.upload(&device)).collect::<PyResult<_>>()?;
@@ -279,7 +286,8 @@ impl Call {
                 Made::Indices(tensor) => Array::indices_of(tensor, alone),
             });
             arrays.collect::<windowpane::Result<_>>().map_err(exception)
-        })
+        };
+        if here { at_once(py, work) } else { wait(py, work) }
     }
 
     /// Runs an operator with one result.

@@ -51,6 +51,15 @@ pub(crate) fn wait<T: Send + 'static>(
     }
 }
 
+/// Runs short work on this thread while Python goes on.
+pub(crate) fn at_once<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> PyResult<T> + Send,
+) -> PyResult<T> {
+    refuse_forks()?;
+    py.detach(|| guarded(work))
+}
+
 thread_local! {
     /// Whether this thread's waits go on after Ctrl-C.
     static UNINTERRUPTED: Cell<bool> = const { Cell::new(false) };

@@ -1,6 +1,6 @@
 use core::fmt;
 use core::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use windowpane_geometry::DType;
@@ -170,9 +170,10 @@ impl Device {
 
     /// The CPU, without a driver or a compiler; always there.
     pub fn host() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        Self {
-            inner: Arc::new(Inner {
+        // The number of threads is in files of the system, which take longer to read than a small problem to compute.
+        static HOST: LazyLock<Device> = LazyLock::new(|| {
+            let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+            let inner = Inner {
                 backend: Backend::Host,
                 index: 0,
                 name: format!("this processor, {threads} threads"),
@@ -188,8 +189,10 @@ impl Device {
                 poolings: PlanCache::default(),
                 #[cfg(feature = "kernels")]
                 convolutions: PlanCache::default(),
-            }),
-        }
+            };
+            Device { inner: Arc::new(inner) }
+        });
+        HOST.clone()
     }
 
     /// The CPU, with compiled kernels.
