@@ -86,6 +86,15 @@ def _through_cpu(work: Callable[..., Any], shapes: Any, *arrays: Any) -> Any:
     return jax.pure_callback(late, shapes, *arrays, vmap_method="sequential")
 
 
+def _with_gradient(
+    function: Callable[..., Any], forward: Callable[..., Any], backward: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A function with a gradient. Where nothing asks for that, JAX is left out: it takes longer than most poolings."""
+    watched = jax.custom_vjp(function)
+    watched.defvjp(forward, backward)
+    return lambda *arrays: watched(*arrays) if _traced(arrays) else function(*arrays)
+
+
 def _traced(arrays: Sequence[Any]) -> bool:
     return any(isinstance(array, jax.core.Tracer) for array in arrays)
 
@@ -134,7 +143,6 @@ def _indexed(
         y, winners = pool((_like(x, size), winners), indices, x, *others)
         return y, None if winners is None else winners.astype(int)
 
-    @jax.custom_vjp
     def pooled(x: Any, *others: Any) -> Any:
         return made(indices, x, *others)
 
@@ -147,8 +155,7 @@ def _indexed(
         shape = _like(dy, x.shape[-len(size) :])
         return gradient(shape, dy, winners.astype("int32"), *others), *[None] * len(others)
 
-    pooled.defvjp(forward, backward)
-    found: tuple[Any, Any] = pooled(x, *others)
+    found: tuple[Any, Any] = _with_gradient(pooled, forward, backward)(x, *others)
     return found
 
 
@@ -198,7 +205,6 @@ class _Engine:
         return _indexed(pool, gradient, _pooled(x, options), indices, x)
 
     def stochastic_mean(self, x: Any, options: Options, device: str | None) -> Any:
-        @jax.custom_vjp
         def pool(x: Any) -> Any:
             shape = _like(x, _pooled(x, options))
             return _call(shape, "stochastic_mean", x, options, device)
@@ -218,8 +224,7 @@ class _Engine:
 
             return (mean_gradient(jnp.where, sum_pool, adjoint, x, y, dy),)
 
-        pool.defvjp(forward, backward)
-        return pool(x)
+        return _with_gradient(pool, forward, backward)(x)
 
     def fractional_max_pool(
         self, x: Any, samples: Any, options: FractionalOptions, indices: bool, device: str | None
@@ -246,7 +251,6 @@ class _Engine:
             )
         size, space = _pooled(x, options), list(x.shape[-len(options["kernel"]) :])
 
-        @jax.custom_vjp
         def pool(x: Any) -> Any:
             return _call(_like(x, size), "avg_pool", x, options, counts, divisor, device)
 
@@ -254,8 +258,7 @@ class _Engine:
             given = (space, options, counts, divisor, device)
             return (_call(_like(dy, space), "avg_pool_backward", dy, *given),)
 
-        pool.defvjp(lambda x: (pool(x), None), backward)
-        return pool(x)
+        return _with_gradient(pool, lambda x: (pool(x), None), backward)(x)
 
     def sum_pool(self, x: Any, options: Options, device: str | None) -> Any:
         return self.avg_pool(x, options, True, 1, device)
@@ -263,7 +266,6 @@ class _Engine:
     def lp_pool(self, x: Any, p: float, options: Options, device: str | None) -> Any:
         size = _pooled(x, options)
 
-        @jax.custom_vjp
         def pool(x: Any) -> Any:
             return _call(_like(x, size), "lp_pool", x, p, options, device)
 
@@ -271,11 +273,9 @@ class _Engine:
             shape = _like(x, x.shape[-len(size) :])
             return (_call(shape, "lp_pool_backward", dy, x, p, options, device),)
 
-        pool.defvjp(lambda x: (pool(x), x), backward)
-        return pool(x)
+        return _with_gradient(pool, lambda x: (pool(x), x), backward)(x)
 
     def max_unpool(self, x: Any, indices: Any, size: list[int], device: str | None) -> Any:
-        @jax.custom_vjp
         def unpool(y: Any, indices: Any) -> Any:
             return _call(_like(y, size), "max_unpool", y, _narrow(indices), size, device)
 
@@ -286,8 +286,7 @@ class _Engine:
             none = np.zeros(indices.shape, jax.dtypes.float0)
             return _call(shape, "max_unpool_backward", dx, *given), none
 
-        unpool.defvjp(lambda y, indices: (unpool(y, indices), indices), backward)
-        return unpool(x, indices)
+        return _with_gradient(unpool, lambda y, indices: (unpool(y, indices), indices), backward)(x, indices)
 
     def conv(
         self, x: Any, w: Any, bias: Any, options: Options, groups: int, device: str | None
@@ -295,7 +294,6 @@ class _Engine:
         rank = len(options["kernel"])
         size, space = _pooled(x, options), list(x.shape[-rank:])
 
-        @jax.custom_vjp
         def convolve(x: Any, w: Any) -> Any:
             shape = _like(x, size, w.shape[0])
             return _call(shape, "convolve", x, w, None, options, groups, device)
@@ -306,8 +304,7 @@ class _Engine:
             dx = _call(_like(x, space), "convolve_transposed", dy, w, *given)
             return dx, _weight_gradient(w, dy, x, options, groups, device)
 
-        convolve.defvjp(lambda x, w: (convolve(x, w), (x, w)), backward)
-        y = convolve(x, w)
+        y = _with_gradient(convolve, lambda x, w: (convolve(x, w), (x, w)), backward)(x, w)
         return y if bias is None else y + bias.reshape(-1, *[1] * rank)
 
     def conv_transpose(
@@ -322,7 +319,6 @@ class _Engine:
     ) -> Any:
         rank = len(size)
 
-        @jax.custom_vjp
         def convolve(x: Any, w: Any) -> Any:
             shape = _like(x, size, w.shape[1] * groups)
             return _call(shape, "convolve_transposed", x, w, None, size, options, groups, device)
@@ -332,8 +328,7 @@ class _Engine:
             dx = _call(_shape(x), "convolve", dy, w, None, options, groups, device)
             return dx, _weight_gradient(w, x, dy, options, groups, device)
 
-        convolve.defvjp(lambda x, w: (convolve(x, w), (x, w)), backward)
-        y = convolve(x, w)
+        y = _with_gradient(convolve, lambda x, w: (convolve(x, w), (x, w)), backward)(x, w)
         return y if bias is None else y + bias.reshape(-1, *[1] * rank)
 
 
