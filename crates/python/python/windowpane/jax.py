@@ -3,8 +3,8 @@
 Importing this module gives the functions of `windowpane.functional` gradients on JAX's arrays, which are used where
 they are: outside `jax.jit` by DLPack, inside by `jax.ffi`, where results are copied once on their device. Inside,
 arrays go through the memory of the CPU, by `jax.pure_callback`, if they are on a device that this build cannot use, if
-JAX is older than 0.5, or 0.6 on a GPU, or for extrema of integers that kernels lack. There is no forward mode (`jax.jvp`), and there are
-no second gradients. Indices have 32 bits unless `jax_enable_x64` is set.
+JAX is older than 0.5, or 0.6 on a GPU, or for extrema of integers that kernels lack. There is no forward mode
+(`jax.jvp`), and there are no second gradients. Indices have 32 bits unless `jax_enable_x64` is set.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _call(shapes: Any, name: str, *arguments: Any) -> Any:
     if not _traced(arrays):
         return jax.tree.map(jax.dlpack.from_dlpack, getattr(_native, name)(*arguments))
     options = [None if place in places else given for place, given in enumerate(arguments)]
-    # A text, rather than a number for a function of this process: compiled programs may be stored and used by another process.
+    # A text, rather than a number for a function of this process: compiled programs may be stored for another process.
     work = json.dumps([name, places, options], default=lambda number: number.item())
     leaves, tree = jax.tree.flatten(shapes)
 
