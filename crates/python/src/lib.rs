@@ -1,8 +1,8 @@
 //! The operators on arrays of any Python library, through DLPack: the native part of the Python package `windowpane`.
 //!
-//! An array in CPU memory is read where it is by `host`; another device gets a copy, and its result is copied back. An array
-//! on a CUDA device is used where it is. The package's own modules (`python/windowpane`) give these functions the names, order and
-//! defaults that Python users know.
+//! An array in CPU memory is read where it is by `host`; another device gets a copy, and its result is copied back. An
+//! array on a CUDA device is used where it is. The package's own modules (`python/windowpane`) give these functions the
+//! names, order and defaults that Python users know.
 
 mod array;
 #[cfg(feature = "cuda")]
