@@ -11,6 +11,8 @@
 //! medians and other ranks, and [`mode()`] the most frequent numbers, for blocks of neighbouring windows at once
 //! (`windows.rs`).
 //!
+//! [`pad()`] writes a tensor with its padding.
+//!
 //! [`quantized()`] computes exact sums of products of `i8` by the same matrix products.
 //!
 //! Sums of `f64` are in `f64`, all others in `f32`; the sum is rounded once. Results do not depend on the number of
@@ -41,6 +43,7 @@ mod element;
 mod finish;
 mod memory;
 mod mode;
+mod pad;
 mod patch;
 pub mod pool;
 mod quantized;
@@ -55,6 +58,7 @@ pub use depthwise::is_depthwise;
 pub use element::Element;
 pub use memory::bytes;
 pub use mode::{mode, mode_bytes};
+pub use pad::pad;
 pub use quantized::{quantized, quantized_bytes};
 pub use rank::{Ranked, rank, rank_bytes};
 

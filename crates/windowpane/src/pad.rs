@@ -129,7 +129,7 @@ pub(crate) fn forward(padded: &Padded, value: f64, x: &Tensor) -> Result<Tensor>
     }
     let y = with_element!(x.dtype(), T => {
         x.device().require_memory(memory::padded::<T>(padded, false), NAME)?;
-        T::into_host(reference::pad(padded, T::from_f64(value), element_slice::<T>(&x.read()?)))
+        T::into_host(windowpane_host::pad(padded, T::from_f64(value), element_slice::<T>(&x.read()?)))
     });
     Ok(Tensor::on_host(x.device(), dims, y))
 }
