@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use cubecl::prelude::*;
 use windowpane::{AvgPool, Conv, DType, Device, Layout, MaxPool, Result, Tensor};
 
-/// The number of calls in a round, and the number of rounds, of which the fastest counts. CubeCL's queue holds twice 32
-/// launches and allocations before the host waits for its thread; ten of a call's fit.
+/// The number of calls in a round, and the number of rounds, of which the fastest counts. CubeCL's queue holds 64
+/// launches and allocations, and a call makes at most ten: in a longer round the host would wait for CubeCL's thread.
 const CALLS: u32 = 6;
 const ROUNDS: u32 = 1000;
 

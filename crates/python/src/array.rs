@@ -162,8 +162,8 @@ fn read_as(
     Ok(Input { dtype, dims, stored: None, layout, data: Data::Host(tensor) })
 }
 
-/// The memory of an array of another library. It is read without the interpreter's lock, and after Ctrl-C until the work is
-/// done, so a caller who writes to it meanwhile gets a result of either numbers.
+/// The memory of an array of another library. It is read without the interpreter's lock, and after Ctrl-C until the
+/// work is done. If another thread writes to it meanwhile, the result may come from old and new numbers.
 struct Lent<T> {
     start: *const T,
     count: usize,
@@ -200,7 +200,8 @@ unsafe fn held<T: windowpane::Element>(
 ) -> PyResult<Tensor> {
     let count = dims.iter().product();
     let first = start.cast::<T>();
-    if count == 0 || !first.is_aligned() || !is_dense(dims, strides) {
+    let (_, outer) = contiguous(dims, strides);
+    if count == 0 || !first.is_aligned() || outer > 0 {
         // SAFETY: by the contract of this function.
         return on_host(unsafe { gathered::<T>((start, dims, strides))? }, dims);
     }
@@ -208,14 +209,14 @@ unsafe fn held<T: windowpane::Element>(
     Tensor::from_owner(Arc::new(lent), dims).map_err(exception)
 }
 
-/// Whether elements are one after the other, in row-major order.
-fn is_dense(dims: &[usize], strides: &[i64]) -> bool {
-    let mut step = 1;
-    dims.iter().zip(strides).rev().all(|(&extent, &stride)| {
-        let next = extent == 1 || stride == step;
-        step *= extent as i64;
-        next
-    })
+/// The number of elements of the innermost axes that are contiguous, and the number of the axes around them.
+fn contiguous(dims: &[usize], strides: &[i64]) -> (usize, usize) {
+    let (mut run, mut outer) = (1usize, dims.len());
+    while outer > 0 && (strides[outer - 1] == run as i64 || dims[outer - 1] == 1) {
+        run *= dims[outer - 1];
+        outer -= 1;
+    }
+    (run, outer)
 }
 
 fn on_host<T: windowpane::Element>(elements: Vec<T>, dims: &[usize]) -> PyResult<Tensor> {
@@ -289,12 +290,8 @@ unsafe fn gathered<T: Copy>(
             elements * size_of::<T>()
         )));
     }
-    // The innermost axes that are contiguous are copied at once.
-    let (mut run, mut outer) = (1usize, dims.len());
-    while outer > 0 && (strides[outer - 1] == run as i64 || dims[outer - 1] == 1) {
-        run *= dims[outer - 1];
-        outer -= 1;
-    }
+    // Contiguous elements are copied at once.
+    let (run, outer) = contiguous(dims, strides);
     let mut index = vec![0usize; outer];
     while copied.len() < elements {
         let offset: i64 = index.iter().zip(strides).map(|(&i, &step)| i as i64 * step).sum();

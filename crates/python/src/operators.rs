@@ -214,8 +214,8 @@ impl Input {
     }
 }
 
-/// At most this many elements are computed with on the calling thread: it takes less time than waking another, and than
-/// anyone waits for Ctrl-C.
+/// Inputs of at most this many elements are computed with on the calling thread: that takes less time than waking
+/// another, and so little that nobody has to interrupt it.
 const SMALL: usize = 1 << 14;
 
 /// A call of an operator.

@@ -131,7 +131,7 @@ fn mean<S: Float, A: Float, N: Size>(
     let (zero, one) = (Vector::<A, N>::new(A::from_int(0)), Vector::new(A::from_int(1)));
     let largest = weights.largest;
     let scales = largest.greater_than(&zero).vec_and(largest.less_equal(&most));
-    // Shaders need not divide by numbers above 2¹²⁶.
+    // In a shader, division by a number above 2¹²⁶ may give anything.
     let quarter = Vector::<A, N>::new(A::new(0.25));
     let factor = select_many(largest.greater_than(&one), quarter, one);
     let scale = select_many(scales, largest * factor, one);
