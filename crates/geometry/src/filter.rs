@@ -1,6 +1,8 @@
 use core::fmt;
 
-use crate::{AXES, Axis, AxisName, Error, Extents, Grid, LIMIT, Layout, Quantity, Shape, Window};
+use crate::{
+    AXES, Axis, AxisName, Error, Extents, Grid, LIMIT, Layout, Padding, Quantity, Shape, Window,
+};
 
 /// The memory layout of filters, named by its 2-D form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -326,6 +328,46 @@ impl Convolution {
             Shape::new(self.input.batch(), self.input.channels(), self.output.space()).ok()?;
         let window = Window::new(self.filter.kernel);
         Self::new(read, self.filter, &window, self.groups, self.layout, self.filter_layout).ok()
+    }
+
+    /// The same convolution over blocks of pixels, if windows are several pixels apart: the pixels from the start of a
+    /// window to that of the next are one pixel with as many times the channels, and windows have no stride.
+    ///
+    /// The channels of a block are ordered by pixel. Behind them are as many others as make their number a multiple of
+    /// `multiple`, and behind the taps of a filter those that complete its last block. What there is besides the elements
+    /// of this convolution is 0: padding along these axes too, which is a part of the blocks.
+    ///
+    /// `None` if windows have fewer taps than their stride, or dilated ones, or if there are groups.
+    pub fn blocked(&self, multiple: usize) -> Option<Self> {
+        let axes = self.grid.axes();
+        let in_order = |axis: &Axis| {
+            axis.stride() == 1 || (axis.dilation() == 1 && axis.kernel() >= axis.stride())
+        };
+        let apart = axes.iter().any(|axis| axis.stride() > 1);
+        if !apart || !axes.iter().all(in_order) || self.groups > 1 || self.output.elements() == 0 {
+            return None;
+        }
+        let of =
+            |of: fn(&Axis) -> usize| Extents::from_three(self.grid.rank(), axes.each_ref().map(of));
+        let kernel = of(|axis| axis.kernel().div_ceil(axis.stride()));
+        let space = of(|axis| match axis.stride() {
+            1 => axis.input(),
+            stride => axis.output() + axis.kernel().div_ceil(stride) - 1,
+        });
+        let unless_apart =
+            |axis: &Axis, padding: usize| if axis.stride() == 1 { padding } else { 0 };
+        let before = axes.each_ref().map(|axis| unless_apart(axis, axis.before()));
+        let after = axes.each_ref().map(|axis| unless_apart(axis, axis.after()));
+        let [before, after] = [before, after].map(|all| Extents::from_three(self.grid.rank(), all));
+        let window = Window::new(kernel)
+            .dilation(of(Axis::dilation))
+            .padding(Padding::Explicit { before, after });
+        let channels =
+            axes.iter().map(Axis::stride).fold(self.filter.channels, usize::saturating_mul);
+        let channels = channels.checked_next_multiple_of(multiple)?;
+        let input = Shape::new(self.input.batch(), channels, space).ok()?;
+        let filter = Filter::new(self.filter.count, channels, kernel).ok()?;
+        Self::new(input, filter, &window, 1, Layout::ChannelsLast, FilterLayout::Fhwc).ok()
     }
 
     /// The first input channel that filter `f` sees.

@@ -34,6 +34,7 @@
 
 mod activation;
 mod axis;
+mod change;
 mod dtype;
 mod error;
 mod extents;
@@ -51,6 +52,7 @@ mod window;
 
 pub use activation::{Activation, Precision, UnknownActivation, UnknownPrecision};
 pub use axis::Axis;
+pub use change::Change;
 pub use dtype::{DType, UnknownDType};
 pub use error::{AxisName, Error, Quantity};
 pub use extents::Extents;

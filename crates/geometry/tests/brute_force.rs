@@ -836,3 +836,94 @@ fn merged_pixels_are_the_same_products() {
         assert_eq!(conv(&[5, 6], &window, 1, last, fhwc).merged(), None, "{window:?}");
     }
 }
+
+/// Blocks are multiplied with the same weights, into the same outputs; all other products are of what is 0.
+#[test]
+fn blocks_of_pixels_are_the_same_products() {
+    let conv = |space: &[usize], window: &Window, layout, filter_layout| {
+        let kernel = window.kernel().unwrap();
+        let shape = Shape::new(2, 3, Extents::try_from(space).unwrap()).unwrap();
+        let filter = Filter::new(2, 3, kernel).unwrap();
+        Convolution::new(shape, filter, window, 1, layout, filter_layout).unwrap()
+    };
+    /// Where each element of a tensor of blocks is in another tensor, by sample, channel and position.
+    fn places(
+        samples: usize,
+        [steps, before, blocks, extents]: [[usize; AXES]; 4],
+        [channels, block]: [usize; 2],
+        offset: impl Fn(usize, usize, [usize; AXES]) -> usize,
+    ) -> Vec<Option<usize>> {
+        let mut found = Vec::new();
+        for i in 0..samples * blocks.iter().product::<usize>() * block {
+            let (rest, element) = (i / block, i % block);
+            let (rest, w) = (rest / blocks[2], rest % blocks[2]);
+            let (rest, h) = (rest / blocks[1], rest % blocks[1]);
+            let (sample, at) = (rest / blocks[0], [rest % blocks[0], h, w]);
+            let (pixel, channel) = (element / channels, element % channels);
+            let pixel =
+                [pixel / steps[2] / steps[1], pixel / steps[2] % steps[1], pixel % steps[2]];
+            let place = [0, 1, 2].map(|i| (at[i] * steps[i] + pixel[i]).checked_sub(before[i]));
+            let inside = |i: usize| place[i].is_some_and(|place| place < extents[i]);
+            let is_there = pixel[0] < steps[0] && (0..AXES).all(inside);
+            let place = place.map(Option::unwrap_or_default);
+            found.push(is_there.then(|| offset(sample, channel, place)));
+        }
+        found
+    }
+    for (space, window) in [
+        (&[7][..], Window::new([3]).stride([3])),
+        (&[8], Window::new([5]).stride([2]).padding([2])),
+        (&[5, 6], Window::new([3, 2]).stride([2, 2]).padding([1, 0])),
+        (&[9, 4], Window::new([3, 5]).stride([1, 4]).padding([(1, 0), (3, 2)]).dilation([2, 1])),
+        (&[4, 5, 8], Window::new([2, 1, 4]).stride([2, 1, 3]).padding([0, 0, 1])),
+    ] {
+        for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+            for filter_layout in [FilterLayout::Fhwc, FilterLayout::Hwcf, FilterLayout::Fchw] {
+                let own = conv(space, &window, layout, filter_layout);
+                let blocked = own.blocked(8).expect("windows step over pixels");
+                assert_eq!(blocked.output(), own.output());
+                assert!(blocked.input().channels().is_multiple_of(8));
+                let (axes, over) = (own.grid().axes(), blocked.grid().axes());
+                let steps = axes.each_ref().map(Axis::stride);
+                let of = |i: usize, number| if steps[i] == 1 { 0 } else { number };
+                let before = [0, 1, 2].map(|i| of(i, axes[i].before()));
+                let numbers = [3, blocked.input().channels()];
+                let (x, w) = (own.input().strides(layout), own.filter().strides(filter_layout));
+                let sides = [steps, before, over.each_ref().map(Axis::input)];
+                let [steps, before, blocks] = sides;
+                let sides = [steps, before, blocks, axes.each_ref().map(Axis::input)];
+                let inputs = places(2, sides, numbers, |n, c, place| x.offset(n, c, place));
+                let sides = [over, axes].map(|axes| axes.each_ref().map(Axis::kernel));
+                let sides = [steps, [0; AXES], sides[0], sides[1]];
+                let weights = places(2, sides, numbers, |f, c, tap| w.offset(f, c, tap));
+                // The output of the blocks is channels last.
+                let (to, from) =
+                    (own.output().strides(layout), own.output().strides(Layout::ChannelsLast));
+                let extents = own.output().space().three(1);
+                let mut outputs = std::collections::BTreeMap::new();
+                for i in 0..own.output().elements() {
+                    let (rest, f) = (i / 2, i % 2);
+                    let (rest, w) = (rest / extents[2], rest % extents[2]);
+                    let (rest, h) = (rest / extents[1], rest % extents[1]);
+                    let (n, place) = (rest / extents[0], [rest % extents[0], h, w]);
+                    outputs.insert(from.offset(n, f, place), to.offset(n, f, place));
+                }
+                let real = products(&blocked)
+                    .into_iter()
+                    .filter_map(|[y, x, w]| Some([outputs[&y], inputs[x]?, weights[w]?]));
+                let mut found: Vec<_> = real.collect();
+                found.sort_unstable();
+                assert_eq!(found, products(&own), "{own:?}");
+            }
+        }
+    }
+    // Fewer taps than the stride, dilated ones, and no stride.
+    for window in [
+        Window::new([2, 3]).stride([3, 1]),
+        Window::new([3, 3]).stride([2, 1]).dilation([2, 1]),
+        Window::new([3, 3]),
+    ] {
+        let own = conv(&[9, 9], &window, Layout::ChannelsLast, FilterLayout::Fhwc);
+        assert_eq!(own.blocked(8), None, "{window:?}");
+    }
+}

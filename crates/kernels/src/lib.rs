@@ -65,7 +65,7 @@ pub use transpose::transpose;
 /// The crate that describes problems: windows, shapes, layouts, and errors for invalid ones.
 pub use windowpane_geometry as geometry;
 pub use windowpane_geometry::{
-    Activation, Convolution, DType, Divisor, Exponent, Extents, Extremum, Filter, FilterLayout,
-    Footprint, Fractional, IndexBase, Layout, Padded, Padding, PaddingMode, Pass, Pooling,
-    Precision, Rank, Rounding, Same, Shape, Tile, TileOverrides, Window,
+    Activation, Change, Convolution, DType, Divisor, Exponent, Extents, Extremum, Filter,
+    FilterLayout, Footprint, Fractional, IndexBase, Layout, Padded, Padding, PaddingMode, Pass,
+    Pooling, Precision, Rank, Rounding, Same, Shape, Tile, TileOverrides, Window,
 };

@@ -143,6 +143,25 @@ impl ConvCase {
         )
     }
 
+    /// Windows that are several pixels apart and skip none: those of [`any`](Self::any), with other windows.
+    pub fn apart() -> impl Strategy<Value = Self> {
+        let axis = (1..=4usize, 0..=3usize, 0..=3usize);
+        (Self::any(), proptest::collection::vec(axis, 3), 1..=6usize).prop_filter_map(
+            "there are no blocks",
+            |(case, axes, channels)| {
+                let of = |of: fn(&(usize, usize, usize)) -> usize| {
+                    let all: Vec<_> = axes.iter().map(of).collect();
+                    Extents::try_from(&all[..case.space.rank()]).ok()
+                };
+                let window = Window::new(of(|(stride, more, _)| stride + more)?)
+                    .stride(of(|(stride, ..)| *stride)?)
+                    .padding(of(|(_, _, padding)| *padding)?);
+                let case = Self { window, groups: 1, channels, ..case };
+                case.convolution().ok()?.blocked(8).map(|_| case)
+            },
+        )
+    }
+
     /// Problems of [`aligned`](Self::aligned) whose windows lie side by side along the last axis, without padding.
     pub fn side_by_side() -> impl Strategy<Value = Self> {
         let others = (1..=3usize, 1..=2usize, 0..=1usize);

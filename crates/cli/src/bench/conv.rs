@@ -478,7 +478,6 @@ impl Fields {
         forced: Forced,
         most: u64,
     ) -> Result<(Self, Part), Failure> {
-        let mut fields = self.clone();
         // Errors of the whole case are reported for the whole case.
         let (operator, plan) = self.plan(case, device, forced)?;
         let taps = plan.problem().filter().taps();
@@ -486,7 +485,7 @@ impl Fields {
             |plan: &ConvPlan| plan.problem().output().batch() * plan.problem().output().plane();
         let all = Part::of(self, operator, usize::MAX);
         if all.products(windows(&plan), taps) <= most {
-            return Ok((fields, all));
+            return Ok((self.clone(), all));
         }
         let mut part = Part::of(self, operator, SOME);
         // All filters and channels together are too many, so the loop ends.
@@ -499,16 +498,15 @@ impl Fields {
         }
         let each = part.products(plan.problem().output().plane(), taps).max(1);
         let samples = usize::try_from(most / each).unwrap_or(self.sliding.n);
-        fields.sliding.n = self.sliding.n.min(samples.max(FEWEST_SAMPLES));
-        let (_, mut plan) = fields.plan(case, device, forced)?;
-        while part.products(windows(&plan), taps) > most {
-            let mut halved = fields.clone();
-            if !halved.sliding.halve() {
+        let mut fewer = self.clone();
+        fewer.sliding.n = self.sliding.n.min(samples.max(FEWEST_SAMPLES));
+        let mut fields = self.clone();
+        // A tile may apply only to many or large images; then more than necessary is compared.
+        while let Ok((_, smaller)) = fewer.plan(case, device, forced) {
+            fields = fewer.clone();
+            if part.products(windows(&smaller), taps) <= most || !fewer.sliding.halve() {
                 break;
             }
-            // A tile may apply only to large images; then more than necessary is compared.
-            let Ok((_, smaller)) = halved.plan(case, device, forced) else { break };
-            (fields, plan) = (halved, smaller);
         }
         part.samples = Spread::new(fields.sliding.n, fields.sliding.n);
         Ok((fields, part))

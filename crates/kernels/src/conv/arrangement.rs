@@ -7,12 +7,16 @@
 //! * With the channels of filters last: where the taps of a filter are contiguous, its channels are loaded one by one.
 //! * Sampled: windows of one tap skip pixels if they have a stride. Without the skipped pixels, the planes of
 //!   channels-first samples are matrices, and other tensors are smaller where they are transposed.
+//! * In blocks: where pixels have few channels and windows are several pixels apart, the pixels that they step over are one
+//!   of many channels. A data gradient is then one product with many columns, and not one with few for each phase of the
+//!   stride; an embedding of patches is the product of two matrices.
 
 use core::fmt;
 
 use cubecl::server::Handle;
-use windowpane_geometry::{Convolution, DType, FilterLayout, Layout, Shape};
+use windowpane_geometry::{Axis, Change, Convolution, DType, FilterLayout, Layout, Shape};
 
+use super::blocks::Blocks;
 use super::problem::Pass;
 use crate::cube::{accumulator, transpose};
 use crate::device::{Capabilities, Target};
@@ -23,60 +27,68 @@ use crate::strided;
 pub struct Arrangement {
     /// The layout of the tensors. Those in another layout are transposed in the same call.
     pub layout: Layout,
-    /// Whether the pixels that windows of one tap skip are removed first, or inserted as zeros at the end.
-    pub sampled: bool,
-    /// Whether filters that are read are transposed first, so that their channels are contiguous and not their taps.
-    pub filters_last: bool,
+    /// What else is done with them in the same call.
+    pub change: Option<Change>,
 }
 
-/// Prints `channels-last`, or with more words `channels-first,sampled` and `channels-last,filters-last`.
+/// Prints `channels-last`, or with another word `channels-first,sampled` and `channels-last,filters-last`.
 impl fmt::Display for Arrangement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sampled = if self.sampled { ",sampled" } else { "" };
-        let filters_last = if self.filters_last { ",filters-last" } else { "" };
-        write!(f, "{}{sampled}{filters_last}", self.layout)
+        let Self { layout, change } = self;
+        write!(f, "{layout}")?;
+        change.map_or(Ok(()), |change| write!(f, ",{change}"))
     }
 }
 
 impl Arrangement {
     /// The arrangement that the tensors have.
     pub(super) fn own(conv: &Convolution) -> Self {
-        Self { layout: conv.layout(), sampled: false, filters_last: false }
+        Self { layout: conv.layout(), change: None }
     }
 
-    /// The forms that a kernel may compute a problem in: the layout of the tensors first, then channels last, each as it is
-    /// and with the pixels sampled or the filters transposed.
+    /// The arrangements that a kernel may compute a problem in: the layout of the tensors first, then channels last, each
+    /// as it is and with every change.
     pub(super) fn all(conv: &Convolution) -> impl Iterator<Item = Self> + use<> {
-        let own = Self::own(conv);
-        let turned = Self { layout: Layout::ChannelsLast, ..own };
-        // Only windows of one tap skip pixels, and their filters are the same in both layouts.
-        let changed = match (conv.sampled(), has_contiguous_taps(conv)) {
-            (Some(_), _) => Some(Self { sampled: true, ..own }),
-            (None, true) => Some(Self { filters_last: true, ..own }),
-            (None, false) => None,
+        let own = conv.layout();
+        let layouts =
+            [own].into_iter().chain((own != Layout::ChannelsLast).then_some(Layout::ChannelsLast));
+        let applies = |change: &Change| match change {
+            Change::Sampled => conv.sampled().is_some(),
+            Change::FiltersLast => has_contiguous_taps(conv),
+            Change::Blocks => blocked(conv).is_some(),
         };
-        let layouts = [own].into_iter().chain((own != turned).then_some(turned));
-        layouts.flat_map(move |Self { layout, .. }| {
-            [own].into_iter().chain(changed).map(move |form| Self { layout, ..form })
+        let changes = Change::ALL.into_iter().filter(applies).map(Some);
+        let changes: Vec<_> = [None].into_iter().chain(changes).collect();
+        layouts.flat_map(move |layout| {
+            changes.clone().into_iter().map(move |change| Self { layout, change })
         })
     }
 
     /// The problem in this arrangement; none if it does not skip pixels that this arrangement removes, or has no filters to
-    /// read that this arrangement transposes.
+    /// read that this arrangement transposes, or if its blocks would not give the same sums.
     ///
     /// A weight gradient whose taps are contiguous gets contiguous channels instead, because it is computed from
-    /// channels-last pixels. Filters that are read keep their layout unless `filters_last`.
+    /// channels-last pixels. Filters that are read keep their layout unless they are changed.
     ///
     /// Pixels of windows that lie side by side are merged, so that rows of several taps are one tap of more channels: fewer
     /// loads, and fuller ones. Pixels of few channels stay, because kernels read whole lines of these.
     pub(super) fn of(self, conv: &Convolution, pass: Pass) -> Option<Convolution> {
         let reads_filters = matches!(pass, Pass::Forward | Pass::Data);
-        if self.filters_last && !(reads_filters && has_contiguous_taps(conv)) {
-            return None;
-        }
-        let conv = if self.sampled { conv.sampled()? } else { *conv };
+        let (conv, filters_last) = match self.change {
+            None => (*conv, false),
+            Some(Change::Sampled) => (conv.sampled()?, false),
+            Some(Change::FiltersLast) => {
+                (reads_filters && has_contiguous_taps(conv)).then_some((*conv, true))?
+            }
+            // The taps that complete a block are zeros, and what a window reads there may be infinite.
+            Some(Change::Blocks) => {
+                let stays = pass != Pass::Forward || has_whole_blocks(conv);
+                let is_last = self.layout == Layout::ChannelsLast && pass != Pass::Bias;
+                return blocked(conv).filter(|_| stays && is_last);
+            }
+        };
         let filter_layout = match (pass, self.layout, conv.filter_layout()) {
-            _ if self.filters_last => FilterLayout::Fhwc,
+            _ if filters_last => FilterLayout::Fhwc,
             _ if self.layout == conv.layout() => conv.filter_layout(),
             (Pass::Weight, Layout::ChannelsLast, FilterLayout::Fchw) => FilterLayout::Fhwc,
             (_, _, own) => own,
@@ -92,19 +104,43 @@ impl Arrangement {
 /// The fewest channels of pixels that are merged: with those of two, they fill the widest load of a GPU in any type.
 const CHANNELS_WORTH_MERGING: usize = 8;
 
+/// The channels of a block are a multiple of this number, which fills the widest load of a GPU in any type.
+const BLOCK_CHANNELS: usize = 8;
+
+/// The fewest channels of channels-first pixels that are transposed before they become blocks, in which they lie together;
+/// fewer are read one by one.
+const CHANNELS_WORTH_TURNING: usize = 8;
+
+/// The problem over blocks of pixels, if it has any.
+fn blocked(conv: &Convolution) -> Option<Convolution> {
+    conv.blocked(BLOCK_CHANNELS)
+}
+
+/// Whether windows consist of whole blocks.
+fn has_whole_blocks(conv: &Convolution) -> bool {
+    conv.grid().axes().iter().all(|axis: &Axis| axis.kernel().is_multiple_of(axis.stride()))
+}
+
 /// Matrices to transpose, which follow one another in memory: their number, their rows and their columns.
 type Matrices = [usize; 3];
 
-/// The tensors that a pass rearranges.
+/// One change of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Sample(Sampling),
+    Block(Box<Blocks>),
+    Transpose(Matrices),
+}
+
+/// The changes that each tensor of a pass goes through before a kernel reads it, and back after a kernel wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rearrangement {
-    /// The sampling of the input, before it is transposed.
-    sampled: Option<Sampling>,
-    /// The transposes; none where a tensor is the same in both layouts.
-    input: Option<Matrices>,
-    output: Option<Matrices>,
-    filters: Option<Matrices>,
+    input: Vec<Step>,
+    output: Vec<Step>,
+    filters: Vec<Step>,
     pass: Pass,
+    /// Whether a data gradient over blocks may have NaN where it should have none.
+    again: bool,
 }
 
 /// The tensors of a launch in the kernel's arrangement.
@@ -117,66 +153,71 @@ pub(super) struct Rearranged {
 impl Rearrangement {
     /// What leads from the arrangement of a problem's tensors to that of a kernel, which the problem has.
     pub(super) fn new(conv: &Convolution, arrangement: Arrangement, pass: Pass) -> Self {
-        let sampling = arrangement.sampled.then(|| conv.sampled()).flatten();
-        let read = sampling.as_ref().unwrap_or(conv);
-        let sampled = sampling.map(|_| Sampling::new(conv));
-        let arranged = arrangement.of(conv, pass);
-        let turned = arranged.is_some() && arrangement.layout != conv.layout();
-        let transposed = |shape: Shape| of_shape(&shape, conv.layout()).filter(|_| turned);
-        let filters = arranged.and_then(|arranged| of_filters(conv, arranged.filter_layout()));
-        let (input, output) = (transposed(read.input()), transposed(read.output()));
-        Self { sampled, input, output, filters, pass }
+        let mut own = Self { input: vec![], output: vec![], filters: vec![], pass, again: false };
+        let Some(arranged) = arrangement.of(conv, pass) else { return own };
+        let turned = arrangement.layout != conv.layout();
+        let transposed =
+            |shape: Shape| of_shape(&shape, conv.layout()).filter(|_| turned).map(Step::Transpose);
+        own.output.extend(transposed(conv.output()));
+        if arrangement.change == Some(Change::Blocks) {
+            let is_turned = turned && conv.input().channels() >= CHANNELS_WORTH_TURNING;
+            let layout = if is_turned { arrangement.layout } else { conv.layout() };
+            own.input.extend(transposed(conv.input()).filter(|_| is_turned));
+            own.input.push(Step::Block(Box::new(Blocks::of_input(conv, &arranged, layout))));
+            let (layout, counts) = match conv.filter_layout() {
+                FilterLayout::Fchw => (Layout::ChannelsFirst, None),
+                FilterLayout::Fhwc => (Layout::ChannelsLast, None),
+                FilterLayout::Hwcf => (Layout::ChannelsLast, of_counts(conv)),
+            };
+            own.filters.extend(counts.map(Step::Transpose));
+            own.filters.push(Step::Block(Box::new(Blocks::of_filters(conv, &arranged, layout))));
+            own.again = pass == Pass::Data && !has_whole_blocks(conv);
+            return own;
+        }
+        let sampling = conv.sampled().filter(|_| arrangement.change == Some(Change::Sampled));
+        own.input.extend(sampling.map(|_| Step::Sample(Sampling::new(conv))));
+        own.input.extend(transposed(sampling.as_ref().unwrap_or(conv).input()));
+        let filters = of_filters(conv, arranged.filter_layout());
+        own.filters.extend(filters.map(Step::Transpose));
+        own
     }
 
-    /// The transposes of the two operands of a pass, and of its result.
-    fn transposes(&self) -> ([Option<Matrices>; 2], Option<Matrices>) {
+    /// The changes of the two operands of a pass, and of its result.
+    fn changes(&self) -> ([&[Step]; 2], &[Step]) {
+        let Self { input, output, filters, .. } = self;
         match self.pass {
-            Pass::Data => ([self.output, self.filters], self.input),
-            Pass::Weight => ([self.input, self.output], self.filters),
-            Pass::Bias => ([self.output, None], None),
-            Pass::Forward => ([self.input, self.filters], self.output),
+            Pass::Data => ([output, filters], input),
+            Pass::Weight => ([input, output], filters),
+            Pass::Bias => ([output, &[]], &[]),
+            Pass::Forward => ([input, filters], output),
         }
     }
 
-    /// The sampling of an input that is read, and that of one that is written.
-    fn samplings(&self) -> [Option<&Sampling>; 2] {
-        let sampled = self.sampled.as_ref();
-        match self.pass {
-            Pass::Data => [None, sampled],
-            Pass::Bias => [None, None],
-            Pass::Forward | Pass::Weight => [sampled, None],
-        }
-    }
-
-    /// The bytes of each transposed tensor, without a residual, which a plan does not know about. Integers have results of
-    /// other types, of which the largest is counted.
-    fn each(&self, dtype: DType) -> impl Iterator<Item = usize> + use<> {
-        let ([first, second], out) = self.transposes();
+    /// Each change, with the type of its tensor and whether it is read. A residual is not counted, which a plan does not
+    /// know about. Integers have results of other types, of which the largest is counted.
+    fn each(&self, dtype: DType) -> impl Iterator<Item = (&Step, DType, bool)> {
+        let ([first, second], out) = self.changes();
         let result = if dtype.is_float() { dtype } else { accumulator(dtype) };
-        let bytes = |matrices: Option<Matrices>, dtype: DType| {
-            matrices.map(|all| all.into_iter().fold(dtype.size(), usize::saturating_mul))
-        };
-        let all = [bytes(first, dtype), bytes(second, dtype), bytes(out, result)];
-        all.into_iter().flatten()
+        let read = first.iter().chain(second).map(move |step| (step, dtype, true));
+        read.chain(out.iter().map(move |step| (step, result, false)))
     }
 
     /// The bytes of the rearranged tensors.
     pub(super) fn bytes(&self, dtype: DType) -> usize {
-        let sampled = self.samplings().into_iter().flatten();
-        let sampled = sampled.map(|sampling| sampling.elements() * dtype.size());
-        self.each(dtype).chain(sampled).fold(0, usize::saturating_add)
+        let each = self.each(dtype);
+        each.map(|(step, dtype, _)| step.elements().saturating_mul(dtype.size()))
+            .fold(0, usize::saturating_add)
+    }
+
+    /// The bytes of the largest of them.
+    pub(super) fn largest(&self, dtype: DType) -> usize {
+        let each = self.each(dtype);
+        each.map(|(step, dtype, _)| step.elements().saturating_mul(dtype.size())).max().unwrap_or(0)
     }
 
     /// The estimated seconds of the rearrangement, before or after another launch.
     pub(super) fn seconds(&self, dtype: DType, device: &Capabilities) -> f64 {
-        let transposes: f64 = self.each(dtype).map(|bytes| transpose::seconds(bytes, device)).sum();
-        let [read, written] = self.samplings();
-        let read = read.map(|sampling| sampling.read() + sampling.elements());
-        let written = written.map(|sampling| sampling.written() + sampling.elements());
-        let sample = |elements: usize| {
-            device.next_launch_seconds() + device.copy_seconds((elements * dtype.size()) as f64)
-        };
-        transposes + [read, written].into_iter().flatten().map(sample).sum::<f64>()
+        self.each(dtype).map(|(step, dtype, is_read)| step.seconds(dtype, is_read, device)).sum()
     }
 
     /// Rearranges the tensors that a kernel reads, and allocates the tensor that it writes, each with its type.
@@ -188,43 +229,91 @@ impl Rearrangement {
         residual: Option<&Handle>,
         out: &Handle,
     ) -> Rearranged {
-        let ([first, second], result) = self.transposes();
-        let transposed = |handle: &Handle, matrices: Option<Matrices>| {
-            let Some(matrices) = matrices else { return handle.clone() };
-            let room = room(target, dtype, matrices.into_iter().product());
-            transpose::launch(target, dtype, handle, &room, matrices);
-            room
+        let ([first, second], written) = self.changes();
+        let changed = |handle: &Handle, steps: &[Step]| {
+            steps.iter().fold(handle.clone(), |from, step| {
+                let to = room(target, dtype, step.elements());
+                step.apply(target, dtype, &from, &to);
+                to
+            })
         };
-        let [read, written] = self.samplings();
-        let sampled = read.map(|sampling| sampling.sample(target, dtype, factors[0]));
-        let out = match (result, written) {
-            (Some(matrices), _) => room(target, stored, matrices.into_iter().product()),
-            (None, Some(sampling)) => room(target, stored, sampling.elements()),
-            (None, None) => out.clone(),
-        };
+        let last = written.last();
         Rearranged {
-            factors: [
-                transposed(sampled.as_ref().unwrap_or(factors[0]), first),
-                transposed(factors[1], second),
-            ],
-            residual: residual.map(|residual| transposed(residual, self.output)),
-            out,
+            factors: [changed(factors[0], first), changed(factors[1], second)],
+            residual: residual.map(|residual| changed(residual, &self.output)),
+            out: last.map_or_else(|| out.clone(), |step| room(target, stored, step.elements())),
         }
     }
 
-    /// Rearranges the kernel's result to the caller's arrangement.
-    pub(super) fn after(&self, target: Target<'_>, dtype: DType, written: &Handle, out: &Handle) {
-        let (_, result) = self.transposes();
-        let [_, sampling] = self.samplings();
-        let turned = result.map(|[matrices, rows, columns]| {
-            let back = [matrices, columns, rows];
-            let room = sampling.map(|sampling| room(target, dtype, sampling.elements()));
-            transpose::launch(target, dtype, written, room.as_ref().unwrap_or(out), back);
-            room
-        });
-        if let Some(sampling) = sampling {
-            let turned = turned.flatten();
-            sampling.spread(target, dtype, turned.as_ref().unwrap_or(written), out);
+    /// Rearranges the kernel's result to the caller's arrangement. The factors are the caller's.
+    pub(super) fn after(
+        &self,
+        target: Target<'_>,
+        dtype: DType,
+        factors: [&Handle; 2],
+        written: &Handle,
+        out: &Handle,
+    ) {
+        let (_, steps) = self.changes();
+        let mut from = written.clone();
+        for nth in (0..steps.len()).rev() {
+            let to = match nth {
+                0 => out.clone(),
+                _ => room(target, dtype, steps[nth - 1].elements()),
+            };
+            steps[nth].undo(target, dtype, self.again.then_some(factors), &from, &to);
+            from = to;
+        }
+    }
+}
+
+impl Step {
+    /// The elements of the changed tensor.
+    fn elements(&self) -> usize {
+        match self {
+            Self::Sample(sampling) => sampling.elements(),
+            Self::Block(blocks) => blocks.elements(),
+            Self::Transpose(matrices) => matrices.iter().copied().fold(1, usize::saturating_mul),
+        }
+    }
+
+    /// The estimated seconds of the change of a tensor that is read, or back of one that is written.
+    fn seconds(&self, dtype: DType, is_read: bool, device: &Capabilities) -> f64 {
+        let elements = self.elements();
+        let others = match self {
+            Self::Sample(sampling) if is_read => sampling.read(),
+            Self::Sample(sampling) => sampling.written(),
+            Self::Block(blocks) => return blocks.seconds(dtype, device),
+            Self::Transpose(_) => return transpose::seconds(elements * dtype.size(), device),
+        };
+        let bytes = (others + elements) as f64 * dtype.size() as f64;
+        device.next_launch_seconds() + device.copy_seconds(bytes)
+    }
+
+    fn apply(&self, target: Target<'_>, dtype: DType, from: &Handle, to: &Handle) {
+        match self {
+            Self::Sample(sampling) => strided::sample(target, dtype, from, to, &sampling.axes),
+            Self::Block(blocks) => blocks.gather(target, dtype, from, to),
+            Self::Transpose(matrices) => transpose::launch(target, dtype, from, to, *matrices),
+        }
+    }
+
+    /// The reverse. Factors are those of a data gradient whose sums over blocks may be NaN where they should not.
+    fn undo(
+        &self,
+        target: Target<'_>,
+        dtype: DType,
+        factors: Option<[&Handle; 2]>,
+        from: &Handle,
+        to: &Handle,
+    ) {
+        match self {
+            // Zeros between the pixels.
+            Self::Sample(sampling) => strided::spread(target, dtype, from, to, &sampling.axes),
+            Self::Block(blocks) => blocks.scatter(target, dtype, from, to, factors),
+            Self::Transpose([matrices, rows, columns]) => {
+                transpose::launch(target, dtype, from, to, [*matrices, *columns, *rows]);
+            }
         }
     }
 }
@@ -270,18 +359,6 @@ impl Sampling {
     fn read(&self) -> usize {
         self.axes.last().map_or(0, |[extent, kept, _]| self.elements() / kept.max(&1) * extent)
     }
-
-    /// A copy of the pixels that windows read.
-    fn sample(&self, target: Target<'_>, dtype: DType, from: &Handle) -> Handle {
-        let to = room(target, dtype, self.elements());
-        strided::sample(target, dtype, from, &to, &self.axes);
-        to
-    }
-
-    /// Writes these pixels to their positions, and zeros between them.
-    fn spread(&self, target: Target<'_>, dtype: DType, from: &Handle, to: &Handle) {
-        strided::spread(target, dtype, from, to, &self.axes);
-    }
 }
 
 /// A sample is a matrix of channels by positions, or of positions by channels.
@@ -301,6 +378,12 @@ fn of_filters(conv: &Convolution, to: FilterLayout) -> Option<Matrices> {
     differs.then_some([filter.count(), channels, taps])
 }
 
+/// Filters whose counts are innermost are a matrix of taps and channels by counts.
+fn of_counts(conv: &Convolution) -> Option<Matrices> {
+    let (count, each) = (conv.filter().count(), conv.filter().channels() * conv.filter().taps());
+    (count > 1 && each > 1).then_some([1, each, count])
+}
+
 /// Whether the taps of a filter follow one another in memory, and not its channels.
 fn has_contiguous_taps(conv: &Convolution) -> bool {
     conv.filter_layout() == FilterLayout::Fchw && of_filters(conv, FilterLayout::Fhwc).is_some()
@@ -312,8 +395,7 @@ mod tests {
 
     use super::*;
 
-    const FIRST: Arrangement =
-        Arrangement { layout: Layout::ChannelsFirst, sampled: false, filters_last: false };
+    const FIRST: Arrangement = Arrangement { layout: Layout::ChannelsFirst, change: None };
     const LAST: Arrangement = Arrangement { layout: Layout::ChannelsLast, ..FIRST };
 
     fn conv(kernel: usize, stride: usize, own: Layout, filter_layout: FilterLayout) -> Convolution {
@@ -355,7 +437,8 @@ mod tests {
 
     #[test]
     fn filters_are_transposed_where_they_are_read_and_their_taps_are_contiguous() {
-        let filters_last = |own: Arrangement| Arrangement { filters_last: true, ..own };
+        let filters_last =
+            |own: Arrangement| Arrangement { change: Some(Change::FiltersLast), ..own };
         let [x, y, w] = [2 * 6 * 72, 2 * 10 * 42, 10 * 3 * 9];
         let first = conv(3, 1, Layout::ChannelsFirst, FilterLayout::Fchw);
         for pass in [Pass::Forward, Pass::Data] {
@@ -378,7 +461,7 @@ mod tests {
 
     #[test]
     fn skipped_pixels_are_removed_before_a_transpose() {
-        let sampled = |own: Arrangement| Arrangement { sampled: true, ..own };
+        let sampled = |own: Arrangement| Arrangement { change: Some(Change::Sampled), ..own };
         let points = conv(1, 2, Layout::ChannelsFirst, FilterLayout::Fchw);
         let [x, y] = [2 * 6 * 20, 2 * 10 * 20];
         for pass in [Pass::Forward, Pass::Data, Pass::Weight] {
@@ -391,7 +474,7 @@ mod tests {
         let all = |conv| Arrangement::all(&conv).collect::<Vec<_>>();
         assert_eq!(all(points), [FIRST, sampled(FIRST), LAST, sampled(LAST)]);
         assert_eq!(all(conv(1, 1, Layout::ChannelsFirst, FilterLayout::Fchw)), [FIRST, LAST]);
-        assert_eq!(all(conv(3, 2, Layout::ChannelsLast, FilterLayout::Fhwc)), [LAST]);
+        assert_eq!(all(conv(3, 1, Layout::ChannelsLast, FilterLayout::Fhwc)), [LAST]);
         assert_eq!(
             sampled(FIRST).of(&conv(3, 2, FIRST.layout, FilterLayout::Fchw), Pass::Data),
             None
@@ -404,5 +487,42 @@ mod tests {
         let read = |own| Sampling::new(&conv(1, 2, own, FilterLayout::Fchw)).read();
         assert_eq!(read(Layout::ChannelsFirst), 2 * 6 * 5 * 8);
         assert_eq!(read(Layout::ChannelsLast), 2 * 6 * 5 * 4);
+    }
+
+    /// Filters of 4×4 are whole blocks of 2×2 pixels, and filters of 3×3 are not: their forward pass would multiply what it
+    /// does not read.
+    #[test]
+    fn pixels_become_blocks() {
+        let over_blocks = Arrangement { change: Some(Change::Blocks), ..LAST };
+        let conv = |kernel: usize, layout| {
+            let shape = Shape::new(2, 3, Extents::from([9, 8])).unwrap();
+            let filter = Filter::new(10, 3, Extents::from([kernel, kernel])).unwrap();
+            let window = Window::new([kernel, kernel]).stride([2, 2]).padding([1, 1]);
+            Convolution::new(shape, filter, &window, 1, layout, FilterLayout::Fchw).unwrap()
+        };
+        for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+            for (kernel, forward) in [(4, true), (3, false)] {
+                let own = conv(kernel, layout);
+                assert_eq!(over_blocks.of(&own, Pass::Forward).is_some(), forward);
+                assert!(Arrangement::all(&own).any(|arrangement| arrangement == over_blocks));
+                let blocked = over_blocks.of(&own, Pass::Data).expect("blocks");
+                // Blocks of 4 pixels of 3 channels, with 4 more.
+                let [x, w] = [blocked.input().elements(), blocked.filter().elements()];
+                assert_eq!((blocked.input().channels(), w), (16, 10 * 2 * 2 * 16));
+                let y = if layout == Layout::ChannelsFirst { own.output().elements() } else { 0 };
+                for pass in [Pass::Data, Pass::Weight] {
+                    assert_eq!(bytes(&own, over_blocks, pass), 2 * (x + w + y));
+                    let again = Rearrangement::new(&own, over_blocks, pass).again;
+                    assert_eq!(again, pass == Pass::Data && !forward);
+                }
+            }
+        }
+        // Skipped pixels, and pixels that windows do not step over.
+        for other in [
+            conv(1, Layout::ChannelsLast),
+            super::tests::conv(3, 1, LAST.layout, FilterLayout::Fhwc),
+        ] {
+            assert_eq!(over_blocks.of(&other, Pass::Data), None);
+        }
     }
 }

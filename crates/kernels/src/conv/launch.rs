@@ -204,7 +204,7 @@ pub fn launch(
         },
     };
     compute(plan, &arguments)?;
-    rearrangement.after(target, stored, &own.out, &unpacked);
+    rearrangement.after(target, stored, factors, &own.out, &unpacked);
     if device.packs(result) {
         packed::pack(target, result, &unpacked, out, results(conv, request.pass));
     }

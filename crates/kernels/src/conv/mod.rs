@@ -17,8 +17,9 @@
 //!   few vectors of filters.
 //!
 //! The kernel with the lowest estimated time is chosen. Tensors may be rearranged before and after it, in the same call:
-//! channels-first ones to channels last, filters with contiguous taps to contiguous channels, and inputs to the pixels that
-//! windows of one tap do not skip. The estimate includes that ([`Arrangement`]).
+//! channels-first ones to channels last, filters with contiguous taps to contiguous channels, inputs to the pixels that
+//! windows of one tap do not skip, and pixels to blocks that windows step over. The estimate includes that
+//! ([`Arrangement`]).
 //!
 //! A quantized convolution multiplies `i8` and sums in `i32`, by [`direct`], [`implicit_gemm::simt`] or
 //! [`implicit_gemm::mma`]; its epilogue multiplies each sum by the scale of its filter. Where kernels lack `i8`, they
@@ -32,6 +33,7 @@
 
 mod arrangement;
 pub mod bias;
+mod blocks;
 mod common;
 pub mod cpu;
 pub mod depthwise;

@@ -170,8 +170,7 @@ fn follow(
 ) -> Option<windowpane_kernels::conv::Plan> {
     use windowpane_kernels::conv::{Arrangement, Plan, PlanOptions};
     let tile = found.tile.map_or(TileOverrides::default(), TileOverrides::from);
-    let super::tuned::Found { sampled, filters_last, .. } = *found;
-    let form = |layout| Arrangement { layout, sampled, filters_last };
+    let form = |layout| Arrangement { layout, change: found.change };
     let (algorithm, arrangement) = (Some(found.algorithm.kernel()?), found.layout.map(form));
     let options = PlanOptions { algorithm, arrangement, tile };
     let mut plan = Plan::new(problem, request, options, capabilities).ok()?;

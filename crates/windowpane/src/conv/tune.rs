@@ -52,9 +52,9 @@ pub(super) fn tune(plan: &ConvPlan, most: usize) -> Result<ConvPlan> {
     let tuned = ConvPlan { choice: Choice::Kernel(kernel), ..plan.clone() };
     if plan.is_free() {
         let Plan { arrangement, splits, .. } = kernel;
-        let Arrangement { layout, sampled, filters_last } = arrangement;
+        let Arrangement { layout, change } = arrangement;
         let (algorithm, tile, layout) = (tuned.algorithm(), kernel.tile(), Some(layout));
-        let found = Found { algorithm, layout, sampled, filters_last, tile, splits };
+        let found = Found { algorithm, layout, change, tile, splits };
         tuned::remember(&plan.device, plan.key(), found);
     }
     Ok(tuned)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use windowpane_geometry::{Layout, Tile, TileOverrides};
+use windowpane_geometry::{Change, Layout, Tile, TileOverrides};
 
 use super::ConvAlgorithm;
 #[cfg(feature = "kernels")]
@@ -41,10 +41,8 @@ pub(super) struct Found {
     pub(super) algorithm: ConvAlgorithm,
     /// The layout that the kernel computes in; `None`, as in tables of earlier versions, for the planner's choice.
     pub(super) layout: Option<Layout>,
-    /// Whether pixels that windows skip are removed first.
-    pub(super) sampled: bool,
-    /// Whether filters are transposed first, so that their channels are contiguous.
-    pub(super) filters_last: bool,
+    /// What else is done with the tensors first.
+    pub(super) change: Option<Change>,
     pub(super) tile: Option<Tile>,
     /// The number of parts of each sum (split-K).
     pub(super) splits: usize,
@@ -112,10 +110,6 @@ fn name_of(device: &Device) -> String {
     format!("{} {}", device.backend(), device.name())
 }
 
-/// What follows the layout where pixels are removed first, and where filters are transposed.
-const SAMPLED: &str = "sampled";
-const FILTERS_LAST: &str = "filters-last";
-
 /// The first line of the text.
 const TITLE: &str = "# windowpane: tuned convolutions, version 1";
 
@@ -125,17 +119,15 @@ impl fmt::Display for Tuned {
         writeln!(f, "{TITLE}")?;
         let mut last = None;
         for ((device, problem), found) in &self.found {
-            let Found { algorithm, layout, sampled, filters_last, tile, splits } = found;
+            let Found { algorithm, layout, change, tile, splits } = found;
             if last.replace(device) != Some(device) {
                 writeln!(f, "[{device}]")?;
             }
             write!(f, "{problem} = {algorithm} splits={splits}")?;
             if let Some(layout) = layout {
                 write!(f, " layout={layout}")?;
-                for (is_so, word) in [(*sampled, SAMPLED), (*filters_last, FILTERS_LAST)] {
-                    if is_so {
-                        write!(f, ",{word}")?;
-                    }
+                if let Some(change) = change {
+                    write!(f, ",{change}")?;
                 }
             }
             match tile {
@@ -190,27 +182,24 @@ fn entry(device: Option<&String>, text: &str) -> Result<((String, String), Found
     let splits = splits.ok_or("it has no `splits=NUMBER`")?;
     let mut words = words.peekable();
     let form = words.next_if(|word| word.starts_with("layout="));
-    let mut form = form.into_iter().flat_map(|word| word["layout=".len()..].split(','));
+    let mut form = form.into_iter().flat_map(|word| word["layout=".len()..].splitn(2, ','));
     let layout = form.next().map(|word| match word {
         "channels-last" => Ok(Layout::ChannelsLast),
         "channels-first" => Ok(Layout::ChannelsFirst),
         _ => Err("its layout is neither channels-last nor channels-first"),
     });
     let layout = layout.transpose()?;
-    let (mut sampled, mut filters_last) = (false, false);
-    for word in form {
-        match word {
-            SAMPLED => sampled = true,
-            FILTERS_LAST => filters_last = true,
-            _ => return Err(format!("`{word}` cannot follow a layout")),
-        }
-    }
+    let change = form.next().map(|word| {
+        let known = Change::ALL.into_iter().find(|change| change.name() == word);
+        known.ok_or_else(|| format!("`{word}` cannot follow a layout"))
+    });
+    let change = change.transpose()?;
     let tile = words.next().map(|word| {
         let overrides: TileOverrides = word.parse().map_err(|error| format!("{error}"))?;
         whole(&overrides).ok_or("its tile lacks numbers".to_owned())
     });
     let tile = tile.transpose()?;
-    let found = Found { algorithm, layout, sampled, filters_last, tile, splits };
+    let found = Found { algorithm, layout, change, tile, splits };
     Ok(((device.clone(), problem.into()), found))
 }
 
@@ -250,8 +239,7 @@ mod tests {
                     Found {
                         algorithm: ConvAlgorithm::Simt,
                         layout: Some(Layout::ChannelsLast),
-                        sampled: false,
-                        filters_last: false,
+                        change: None,
                         tile: Some(tile),
                         splits: 1,
                     },
@@ -261,8 +249,7 @@ mod tests {
                     Found {
                         algorithm: ConvAlgorithm::Direct,
                         layout: None,
-                        sampled: false,
-                        filters_last: false,
+                        change: None,
                         tile: None,
                         splits: 8,
                     },
@@ -272,8 +259,7 @@ mod tests {
                     Found {
                         algorithm: ConvAlgorithm::Direct,
                         layout: Some(Layout::ChannelsFirst),
-                        sampled: true,
-                        filters_last: true,
+                        change: Some(Change::Sampled),
                         tile: None,
                         splits: 1,
                     },
@@ -294,6 +280,8 @@ mod tests {
             ("[a]\nforward = direct", 3),
             ("[a]\n\nforward = tiled splits=1 block_m=4", 4),
             ("[a]\nforward = direct splits=1 layout=nhwc", 3),
+            ("[a]\nforward = direct splits=1 layout=channels-last,turned", 3),
+            ("[a]\nforward = direct splits=1 layout=channels-last,blocks,sampled", 3),
         ] {
             let error = format!("{TITLE}\n{rest}\n").parse::<Tuned>().expect_err(rest);
             assert_eq!(error.line, line, "{error}");

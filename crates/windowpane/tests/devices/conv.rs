@@ -1,6 +1,7 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::Index;
+use windowpane::geometry::Change;
 use windowpane::{
     Activation, Backend, Conv, ConvAlgorithm, ConvPlan, DType, Device, Element, Error,
     FilterLayout, Layout, Precision, Same, Tensor, TileOverrides, Tuned, Window,
@@ -23,16 +24,14 @@ pub(crate) struct Forced {
     pub(crate) splits: Option<usize>,
     /// Whether the kernel computes in the other layout than that of the tensors.
     pub(crate) turned: bool,
-    /// Whether it computes without the pixels that windows skip.
-    pub(crate) sampled: bool,
-    /// Whether it computes with filters whose channels are contiguous, where their taps are.
-    pub(crate) filters_last: bool,
+    /// What else is done with the tensors first.
+    pub(crate) change: Option<Change>,
 }
 
 impl Forced {
     /// Whether the kernel is forced to compute in another arrangement than the tensors have.
     fn rearranges(&self) -> bool {
-        self.turned || self.sampled || self.filters_last
+        self.turned || self.change.is_some()
     }
 
     fn tf32() -> Self {
@@ -107,11 +106,10 @@ fn rearrange(plan: &mut ConvPlan, forced: Forced) -> bool {
         (true, Layout::ChannelsLast) => Layout::ChannelsFirst,
         (false, own) => own,
     };
-    let Forced { sampled, filters_last, .. } = forced;
     let request = Request { pass, dtype: plan.dtype(), precision: forced.precision };
     let options = PlanOptions {
         algorithm: forced.algorithm.and_then(ConvAlgorithm::kernel),
-        arrangement: Some(Arrangement { layout, sampled, filters_last }),
+        arrangement: Some(Arrangement { layout, change: forced.change }),
         ..PlanOptions::default()
     };
     let rearranged = Plan::new(&problem, request, options, &capabilities);
@@ -138,7 +136,7 @@ fn turned(device: &Device) -> Vec<Forced> {
 fn with_filters_last(device: &Device) -> Vec<Forced> {
     let forced = if device.backend() == Backend::Host { Vec::new() } else { algorithms(device) };
     let forms = forced.into_iter().flat_map(|forced| {
-        [false, true].map(|turned| Forced { turned, filters_last: true, ..forced })
+        [false, true].map(|turned| Forced { turned, change: Some(Change::FiltersLast), ..forced })
     });
     forms.collect()
 }
@@ -146,8 +144,21 @@ fn with_filters_last(device: &Device) -> Vec<Forced> {
 /// The plan's own choice for every form without the pixels that windows skip; the host skips them as it is.
 fn sampled(device: &Device) -> Vec<Forced> {
     let forms = if device.backend() == Backend::Host { &[][..] } else { &[false, true] };
-    let sampled = |turned: &bool| Forced { turned: *turned, sampled: true, ..Forced::default() };
+    let sampled = |turned: &bool| Forced {
+        turned: *turned,
+        change: Some(Change::Sampled),
+        ..Forced::default()
+    };
     forms.iter().map(sampled).collect()
+}
+
+/// The same over blocks of pixels, which are channels last.
+fn over_blocks(device: &Device) -> Vec<Forced> {
+    let forced = if device.backend() == Backend::Host { Vec::new() } else { algorithms(device) };
+    let forms = forced.into_iter().flat_map(|forced| {
+        [false, true].map(|turned| Forced { turned, change: Some(Change::Blocks), ..forced })
+    });
+    forms.collect()
 }
 
 /// The plan's own choice, and the algorithms for groups of few channels that a device has.
@@ -227,6 +238,13 @@ on_every_device! {
 
     /// All passes with windows of one tap that skip pixels, computed without these.
     fn skipped_pixels_are_left_out(device, case in (ConvCase::skipping(), any::<Index>(), 0..3), forced in sampled(device)) {
+        let (case, pick, pass) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_pass(&case, forced, pass))
+    }
+
+    /// All passes with windows that are several pixels apart, which step over blocks of pixels. What is infinite reaches
+    /// only the sums that it is a term of.
+    fn pixels_become_blocks(device, case in (ConvCase::apart(), any::<Index>(), 0..3), forced in over_blocks(device)) {
         let (case, pick, pass) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_pass(&case, forced, pass))
     }

@@ -179,8 +179,7 @@ fn a_plan_of_another_kind_is_refused_and_not_skipped() {
         {
             let request = Request { pass, dtype, precision };
             let plan = |conv: &Convolution| {
-                let (layout, sampled, filters_last) = (conv.layout(), false, false);
-                let arrangement = Some(Arrangement { layout, sampled, filters_last });
+                let arrangement = Some(Arrangement { layout: conv.layout(), change: None });
                 let algorithm = Some(kernel);
                 let options = PlanOptions { algorithm, arrangement, ..PlanOptions::default() };
                 Plan::new(conv, request, options, &capabilities).ok()

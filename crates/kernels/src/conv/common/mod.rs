@@ -7,6 +7,7 @@ pub(super) mod cost;
 mod epilogue;
 pub(super) mod gather;
 mod kernel;
+mod literal;
 mod pack;
 pub(super) mod rules;
 mod run;
@@ -24,6 +25,7 @@ pub(super) use {
         tap_point, term_point, weight_steps, with_offset,
     },
     kernel::Kernel,
+    literal::{Problem, data_sum, problem_args, tap_offset},
     pack::Packing,
     rules::{
         MOST_BLOCK, MOST_CUBES, MOST_PHASES, MOST_ROWS, check_block, check_divisor, check_lanes,
@@ -32,5 +34,5 @@ pub(super) use {
         widest_factor_load, widest_load, widest_register, widest_vector,
     },
     run::{Run, RunArgs, RunArgsLaunch, pixel_at, pixels_of},
-    tensor::{Coordinates, Order, TensorArgs, filter_args, offset, place, row, tensor_args},
+    tensor::{Coordinates, Order, TensorArgs, offset, place, row, tensor_args},
 };

@@ -10,7 +10,7 @@ use windowpane_geometry::{Convolution, FilterLayout, Layout, Shape};
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct TensorArgs {
     samples: FastDivmod<u32>,
-    channels: FastDivmod<u32>,
+    pub(crate) channels: FastDivmod<u32>,
     depth: FastDivmod<u32>,
     height: FastDivmod<u32>,
     width: FastDivmod<u32>,

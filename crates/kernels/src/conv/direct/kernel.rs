@@ -1,40 +1,13 @@
 //! One kernel per pass: a unit computes the coordinates of its element and sums the products of all its taps.
 
 use cubecl::prelude::*;
-use cubecl::std::FastDivmod;
 use windowpane_geometry::AXES;
 
 use crate::conv::common::{
-    Coordinates, EpilogueArgs, EpilogueForm, Order, TensorArgs, finish, finish_at, offset, place,
-    row,
+    Coordinates, EpilogueArgs, EpilogueForm, Order, Problem, data_sum, finish, finish_at, offset,
+    place, row, tap_offset,
 };
 use crate::cube::{AxisArgs, AxisForm, coordinate, multiply_add, taps_of, unit_position};
-
-/// The parameters of a problem, as run-time values.
-#[derive(CubeType, CubeLaunch)]
-pub(super) struct Problem {
-    /// The number of elements of the result, or of its parts.
-    pub(super) elements: u32,
-    pub(super) x: TensorArgs,
-    pub(super) w: TensorArgs,
-    pub(super) y: TensorArgs,
-    pub(super) depth: AxisArgs,
-    pub(super) height: AxisArgs,
-    pub(super) width: AxisArgs,
-    /// The channels and the filters of one group.
-    pub(super) channels: FastDivmod<u32>,
-    pub(super) channels_per_group: u32,
-    pub(super) filters: FastDivmod<u32>,
-    pub(super) filters_per_group: u32,
-    /// The elements of a part, the windows of a part, and all windows.
-    pub(super) part: FastDivmod<u32>,
-    pub(super) part_windows: u32,
-    pub(super) windows: u32,
-    /// The number of windows on each axis.
-    pub(super) outputs_depth: i32,
-    pub(super) outputs_height: i32,
-    pub(super) outputs_width: i32,
-}
 
 /// The compile-time options of the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,12 +68,6 @@ pub(super) fn forward<S: Float, A: Float, R: Float>(
     y[i as usize] = finish_at::<R, A, Const<1>>(epilogue, sum, filter, i);
 }
 
-/// The offset of a tap's weight from that of the first tap.
-#[cube]
-fn tap_offset(w: &TensorArgs, td: i32, th: i32, tw: i32) -> u32 {
-    td as u32 * w.depth_step + th as u32 * w.height_step + tw as u32 * w.width_step
-}
-
 #[cube(launch_unchecked)]
 pub(super) fn data<S: Float, A: Float>(
     dy: &[S],
@@ -116,43 +83,8 @@ pub(super) fn data<S: Float, A: Float>(
         terminate!();
     }
     let at = place(&problem.x, i, form.order);
-    let (group, channel) = problem.channels.div_mod(at.channel);
-    let filter = group * problem.filters_per_group;
-    let y_first = at.sample * problem.y.sample_step + filter * problem.y.channel_step;
-    let w_first = filter * problem.w.sample_step + channel * problem.w.channel_step;
-
-    let mut sum = A::from_int(0);
-    for td in 0..problem.depth.kernel {
-        let od = window_over(&problem.depth, problem.outputs_depth, at.depth, td);
-        for th in 0..problem.height.kernel {
-            let oh = window_over(&problem.height, problem.outputs_height, at.height, th);
-            for tw in 0..problem.width.kernel {
-                let ow = window_over(&problem.width, problem.outputs_width, at.width, tw);
-                if od >= 0 && oh >= 0 && ow >= 0 {
-                    let window = od as u32 * problem.y.depth_step
-                        + oh as u32 * problem.y.height_step
-                        + ow as u32 * problem.y.width_step;
-                    let tap = tap_offset(&problem.w, td, th, tw);
-                    for f in 0..problem.filters_per_group {
-                        let dy = dy[(y_first + window + f * problem.y.channel_step) as usize];
-                        let w = w[(w_first + tap + f * problem.w.sample_step) as usize];
-                        sum = fma(A::cast_from(dy), A::cast_from(w), sum);
-                    }
-                }
-            }
-        }
-    }
-    let sum = Vector::<A, Const<1>>::new(sum);
+    let sum = Vector::<A, Const<1>>::new(data_sum::<S, A>(dy, w, problem, &at));
     dx[i as usize] = finish::<S, A, Const<1>>(sum, 0.0f32, form.epilogue).extract(0usize);
-}
-
-/// The window that reads coordinate `x` at tap `t`; −1 if there is none.
-#[cube]
-fn window_over(axis: &AxisArgs, outputs: i32, x: u32, t: i32) -> i32 {
-    let distance = x as i32 + axis.before - t * axis.dilation;
-    let window = distance / axis.stride;
-    let reads = distance >= 0 && distance % axis.stride == 0 && window < outputs;
-    select(reads, window, -1i32)
 }
 
 #[cube(launch_unchecked)]

@@ -11,19 +11,19 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, Layout, Precision, Tile, TileOverrides};
+use windowpane_geometry::{Layout, Precision, Tile, TileOverrides};
 
 use crate::conv::common::{
-    Arguments, Epilogue, Kernel, Order, buffer, cost, filter_args, independent_units, inner,
-    tensor_args, weight_steps,
+    Arguments, Epilogue, Kernel, Order, buffer, cost, independent_units, inner, problem_args,
+    weight_steps,
 };
 use crate::conv::problem::{Pass, Request, Task, operands, results, windows};
-use crate::cube::{AxisForm, SECTOR, accumulator, axis_args, elem, grid, numbers};
+use crate::cube::{AxisForm, SECTOR, accumulator, elem, grid};
 use crate::error::{NotApplicable, PlanError, ensure, require};
 
 mod kernel;
 
-use kernel::{Form, ProblemLaunch};
+use kernel::Form;
 
 /// The units of a cube on a GPU.
 const UNITS: u32 = 256;
@@ -191,20 +191,4 @@ impl Kernel for Config {
         }
         Ok(())
     }
-}
-
-fn problem_args(conv: &Convolution, elements: usize, splits: usize) -> ProblemLaunch {
-    let [depth, height, width] = conv.grid().axes().each_ref().map(axis_args);
-    let channels = conv.filter().channels() as u32;
-    let filters = (conv.filter().count() / conv.groups()) as u32;
-    let windows = windows(conv);
-    let outputs = conv.grid().axes().each_ref().map(|axis| axis.output() as i32);
-    let part = (elements / splits) as u32;
-    numbers! { ProblemLaunch {
-        elements, x: tensor_args(&conv.input(), conv.layout()), w: filter_args(conv),
-        y: tensor_args(&conv.output(), conv.layout()), depth, height, width, channels,
-        channels_per_group: channels, filters, filters_per_group: filters, part,
-        part_windows: windows.div_ceil(splits), windows, outputs_depth: outputs[0],
-        outputs_height: outputs[1], outputs_width: outputs[2],
-    } }
 }

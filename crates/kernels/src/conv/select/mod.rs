@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, Tile, TileOverrides};
+use windowpane_geometry::{Change, Convolution, Tile, TileOverrides};
 
 use super::arrangement::{Arrangement, Rearrangement};
 use super::bias;
@@ -172,8 +172,9 @@ impl Plan {
         let most = self.config.kernel().most_splits(Task { conv: &read, ..task });
         let splits = self.splits;
         ensure((1..=most).contains(&splits), PlanError::Splits { splits, most })?;
-        // A rearranged tensor is no larger than the original, whose size was checked.
-        let bytes = self.kernels_workspace(conv, request) as u64;
+        let rearranged = Rearrangement::new(conv, self.arrangement, request.pass);
+        let bytes = self.kernels_workspace(conv, request).max(rearranged.largest(request.dtype));
+        let bytes = bytes as u64;
         let limit = device.buffer_bytes;
         ensure(bytes <= limit, PlanError::Workspace { bytes, limit })
     }
@@ -282,9 +283,10 @@ fn no_candidate(task: Task<'_>, options: PlanOptions) -> PlanError {
         Some(algorithm) => {
             let arrangement = options.arrangement.unwrap_or_else(|| Arrangement::own(conv));
             let Some(read) = arrangement.of(conv, request.pass) else {
-                let reason = match arrangement.sampled && conv.sampled().is_none() {
-                    true => "its windows skip no pixels",
-                    false => "it reads no filters of several channels whose taps are contiguous",
+                let reason = match arrangement.change {
+                    Some(Change::Sampled) => "its windows skip no pixels",
+                    Some(Change::Blocks) => "its windows do not step over blocks of pixels",
+                    _ => "it reads no filters of several channels whose taps are contiguous",
                 };
                 return NotApplicable(reason).by(algorithm.name());
             };

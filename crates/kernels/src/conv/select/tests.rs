@@ -1,7 +1,8 @@
 //! Which kernel is chosen for a problem and a device, and which requests are rejected.
 
 use windowpane_geometry::{
-    DType, Error, Extents, Filter, FilterLayout, LIMIT, Layout, Precision, Quantity, Shape, Window,
+    Change, DType, Error, Extents, Filter, FilterLayout, LIMIT, Layout, Precision, Quantity, Shape,
+    Window,
 };
 
 use super::*;
@@ -446,9 +447,10 @@ fn filters_with_contiguous_taps_are_transposed_where_it_pays() {
     let large = channels_first(conv(128, 64, 64, 1));
     for pass in [Pass::Forward, Pass::Data] {
         let chosen = plan(&large, Request { pass, ..BF16 }, &GPU).unwrap();
-        assert!(chosen.arrangement.filters_last, "{pass} {chosen}");
+        assert_eq!(chosen.arrangement.change, Some(Change::FiltersLast), "{pass} {chosen}");
     }
-    let arrangement = Some(Arrangement { filters_last: true, ..Arrangement::own(&large) });
+    let arrangement =
+        Some(Arrangement { change: Some(Change::FiltersLast), ..Arrangement::own(&large) });
     let algorithm = Some(Algorithm::Simt);
     let options = PlanOptions { algorithm, arrangement, ..PlanOptions::default() };
     let refused = Plan::new(&large, Request { pass: Pass::Weight, ..F32 }, options, &GPU);

@@ -93,7 +93,7 @@ impl Kernel for Config {
 
 /// The blocks that are considered, as `[block_m, block_n, block_k, ratio_m, ratio_n]`: the largest for products that fill
 /// them on every multiprocessor, the smallest for those of few rows or columns.
-const BLOCKS: [[u32; 5]; 15] = [
+const BLOCKS: [[u32; 5]; 16] = [
     [128, 256, 16, 4, 2],
     [128, 128, 16, 4, 2],
     [128, 128, 16, 2, 2],
@@ -109,6 +109,7 @@ const BLOCKS: [[u32; 5]; 15] = [
     [32, 32, 32, 1, 1],
     [128, 16, 16, 2, 1],
     [64, 16, 16, 1, 1],
+    [128, 8, 16, 1, 1],
 ];
 
 /// The blocks that fit on a device, with two stages if these fit.

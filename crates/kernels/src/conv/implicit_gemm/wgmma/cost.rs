@@ -27,6 +27,9 @@ const LOAD_SPEED: f64 = 1.62;
 const UNALIGNED: f64 = 2.2;
 const CYCLES_PER_EMPTY_CHUNK: f64 = 0.55;
 
+/// The least cycles of a line that the copy engine loads, however short it is.
+const CYCLES_PER_LINE: f64 = 2.0;
+
 /// How much longer lines of memory take that the taps of a step have in common.
 const REPEATED: f64 = 1.2;
 
@@ -125,6 +128,23 @@ fn loading(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize, rate:
     };
     let loading = parts * (rows * pixel + columns * flat) / rate;
     loading + parts * CYCLES_PER_EMPTY_CHUNK * chunks
+}
+
+/// The lines of a step that the copy engine loads, where rows are loaded once for `taps` taps. Those of planes are not
+/// counted, which are whole boxes.
+fn lines(product: &Product, walk: &Im2colWalk, tile: &Tile, taps: usize) -> f64 {
+    let (line, slice) = (LINE as usize, product.slice() * product.size);
+    let rows = product.rows_bytes(walk, tile) as f64 / taps as f64;
+    let columns = product.columns_bytes(tile) as f64;
+    let [row, column] = match product.pass {
+        Pass::Weight => [line, slice],
+        _ if product.planar().is_some() => return 0.0,
+        _ => [
+            if product.rows_mn_major() { line } else { slice },
+            if product.flat.mn_major { line } else { slice },
+        ],
+    };
+    product.parts as f64 * (rows / row as f64 + columns / column as f64)
 }
 
 /// The bytes of a weight gradient's step that are the pixels of a third tap and of further ones. Two taps of a step are
@@ -239,7 +259,8 @@ fn tiles_cycles(
         let moved = (product.parts * moved) as f64;
         let step = (PRODUCTS_SLOWDOWN * part * times * step_cycles(tile))
             .max((read + moved) / SHARED_BYTES_PER_CYCLE)
-            .max(loading);
+            .max(loading)
+            .max(CYCLES_PER_LINE * lines(product, walk, tile, taps));
         let steps = product.steps_per_part(walk, nth, splits);
         let sharing = if walk.reach > 0 { SHARED_ROWS_SLOWDOWN } else { 1.0 };
         let sum = steps as f64 * (step + CYCLES_PER_STEP) * sharing;
