@@ -80,11 +80,12 @@ impl Arrangement {
             Some(Change::FiltersLast) => {
                 (reads_filters && has_contiguous_taps(conv)).then_some((*conv, true))?
             }
-            // The taps that complete a block are zeros, and what a window reads there may be infinite.
             Some(Change::Blocks) => {
-                let stays = pass != Pass::Forward || has_whole_blocks(conv);
-                let is_last = self.layout == Layout::ChannelsLast && pass != Pass::Bias;
-                return blocked(conv).filter(|_| stays && is_last);
+                // The taps that complete a block are zeros, and what a window reads there may be infinite.
+                let few = conv.input().channels() <= FEW_CHANNELS && pass != Pass::Forward;
+                let stays = self.layout == Layout::ChannelsLast && pass != Pass::Bias;
+                let stays = stays && (few || has_whole_blocks(conv));
+                return blocked(conv).filter(|_| stays);
             }
         };
         let filter_layout = match (pass, self.layout, conv.filter_layout()) {
@@ -106,6 +107,10 @@ const CHANNELS_WORTH_MERGING: usize = 8;
 
 /// The channels of a block are a multiple of this number, which fills the widest load of a GPU in any type.
 const BLOCK_CHANNELS: usize = 8;
+
+/// The most channels of pixels that become blocks although filters have to be completed for that. With more, pixels alone fill
+/// half of the narrowest block of a matrix product, and no such layer was seen to gain.
+const FEW_CHANNELS: usize = 16;
 
 /// The fewest channels of channels-first pixels that are transposed before they become blocks, in which they lie together;
 /// fewer are read one by one.

@@ -27,7 +27,7 @@ use crate::device::{Capabilities, Target};
 const INFINITE: u32 = 0x7f80_0000;
 
 /// The instructions of a unit for each vector that it reads.
-const INSTRUCTIONS: f64 = 50.0;
+const INSTRUCTIONS: f64 = 40.0;
 
 /// A tensor of a convolution, and the same as blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ pub(crate) struct AxisArgs {
     pub(crate) after: i32,
     pub(crate) output: FastDivmod<u32>,
     /// For uneven axes: where windows begin and end.
-    pub(crate) split: EvenSplit,
+    pub(crate) split: ComptimeOption<EvenSplit>,
 }
 
 /// The parameters of an axis that change a kernel's code: its options, never its extents.
@@ -71,8 +71,13 @@ pub(crate) fn axis_args(axis: &Axis) -> AxisArgsLaunch {
         axis.before() as i32,
         axis.after() as i32,
         axis.output() as u32,
-        split(axis.input(), axis.output()),
+        splits(axis, axis.input(), axis.output()),
     )
+}
+
+/// The numbers of an uneven axis; none for other axes, so that their kernels have fewer arguments.
+pub(crate) fn splits(axis: &Axis, total: usize, parts: usize) -> ComptimeOptionArgs<EvenSplit> {
+    ComptimeOptionArgs::from(axis.is_uneven().then(|| split(total, parts)))
 }
 
 /// The numbers for computing `⌊i·N/D⌋`, which divides `N` among `D`.
@@ -89,7 +94,7 @@ pub(crate) struct EvenSplit {
 }
 
 /// `i` is at most `parts`; both arguments are at least 1.
-pub(crate) fn split(total: usize, parts: usize) -> EvenSplitLaunch {
+fn split(total: usize, parts: usize) -> EvenSplitLaunch {
     let rest = total % parts;
     // `FastDivmod` is exact for dividends of 31 bits.
     let wide = parts as u64 * rest as u64 >= 1 << 31;
@@ -160,12 +165,12 @@ pub(crate) struct Taps {
 #[cube]
 pub(crate) fn taps_of(axis: &AxisArgs, o: u32, #[comptime] form: AxisForm) -> Taps {
     let start = if comptime!(form.uneven) {
-        split_below(&axis.split, o) as i32
+        split_below(axis.split.as_ref().unwrap(), o) as i32
     } else {
         i32::cast_from(o) * axis.stride - axis.before
     };
     if comptime!(form.uneven) {
-        let end = split_above(&axis.split, o + 1u32) as i32;
+        let end = split_above(axis.split.as_ref().unwrap(), o + 1u32) as i32;
         Taps { start, first: 0i32, end: end - start }
     } else if comptime!(form.clipped) {
         let first = taps_below(axis, start, 0i32, form);

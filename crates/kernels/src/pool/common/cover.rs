@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, Pooling};
 
-use crate::cube::axis::{AxisArgs, AxisForm, EvenSplit, split, split_above, split_below};
+use crate::cube::axis::{AxisArgs, AxisForm, EvenSplit, split_above, split_below, splits};
 use crate::cube::ranges::{Point, Ranges};
 use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args, split_row};
 use crate::pool::common::{Settings, Task};
@@ -16,7 +16,7 @@ struct CoverArgs {
     stride: FastDivmod<u32>,
     outputs: i32,
     /// For uneven axes: where the windows over a coordinate begin and end.
-    split: EvenSplit,
+    split: ComptimeOption<EvenSplit>,
 }
 
 fn cover_args(axis: &Axis) -> CoverArgsLaunch {
@@ -24,7 +24,7 @@ fn cover_args(axis: &Axis) -> CoverArgsLaunch {
         axis.input() as u32,
         axis.stride() as u32,
         axis.output() as i32,
-        split(axis.output(), axis.input()),
+        splits(axis, axis.output(), axis.input()),
     )
 }
 
@@ -116,8 +116,8 @@ pub(crate) struct Cover {
 fn cover_of(axis: &AxisArgs, args: &CoverArgs, x: u32, #[comptime] form: AxisForm) -> Cover {
     if comptime!(form.uneven) {
         // Window `o` covers `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉`, so that `x·O/L − 1 < o < (x+1)·O/L`.
-        let first = split_below(&args.split, x) as i32;
-        let end = split_above(&args.split, x + 1u32) as i32;
+        let first = split_below(args.split.as_ref().unwrap(), x) as i32;
+        let end = split_above(args.split.as_ref().unwrap(), x + 1u32) as i32;
         Cover { x: x as i32, first, end }
     } else {
         let x = x as i32 + axis.before;

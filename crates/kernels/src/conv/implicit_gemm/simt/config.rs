@@ -6,7 +6,7 @@ use windowpane_geometry::{Convolution, DType, Precision, Tile, TileOverrides};
 
 use crate::conv::common::{
     Arguments, Kernel, MOST_BLOCK, check_block, check_lanes, check_shared, check_stages,
-    check_sums, check_units, widest_load,
+    check_sums, check_units, columns, widest_load,
 };
 use crate::conv::implicit_gemm::blocks::{LoadTimes, Product, QUAD};
 use crate::conv::implicit_gemm::cost::Mainloop;
@@ -112,13 +112,19 @@ const BLOCKS: [[u32; 5]; 16] = [
     [128, 8, 16, 1, 1],
 ];
 
-/// The blocks that fit on a device, with two stages if these fit.
+/// Blocks of fewer columns are narrow.
+const NARROW: u32 = 16;
+
+/// The blocks that fit on a device, with two stages if these fit. The narrowest are for products of no more columns.
 fn tiles(task: Task<'_>) -> impl Iterator<Item = Tile> {
-    let Task { request, device, .. } = task;
+    let Task { conv, request, device } = task;
+    let columns = columns(conv, request.pass);
     let elems_per_thread = widest_load(request.dtype, device);
     // Wide accumulators take twice as many registers.
     let most = if accumulator(request.dtype).size() > 4 { 1 } else { MOST_PIECES };
-    let blocks = BLOCKS.into_iter().filter(move |[.., ratio_m, ratio_n]| ratio_m * ratio_n <= most);
+    let blocks = BLOCKS.into_iter().filter(move |[_, block_n, _, ratio_m, ratio_n]| {
+        ratio_m * ratio_n <= most && (*block_n >= NARROW || columns <= *block_n as usize)
+    });
     blocks.filter_map(move |[block_m, block_n, block_k, ratio_m, ratio_n]| {
         let tile =
             |stages| Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages };

@@ -27,8 +27,10 @@ const LOAD_SPEED: f64 = 1.62;
 const UNALIGNED: f64 = 2.2;
 const CYCLES_PER_EMPTY_CHUNK: f64 = 0.55;
 
-/// The least cycles of a line that the copy engine loads, however short it is.
-const CYCLES_PER_LINE: f64 = 2.0;
+/// The least cycles of a line that the copy engine loads, however short it is, and the share of the products' time that
+/// short lines do not hide.
+const SHORT_LINE: f64 = 2.0;
+const EXPOSED: f64 = 0.5;
 
 /// How much longer lines of memory take that the taps of a step have in common.
 const REPEATED: f64 = 1.2;
@@ -257,10 +259,13 @@ fn tiles_cycles(
         let loading = loading(product, walk, tile, taps, rate);
         let moved = product.rows_bytes(walk, tile) / taps + product.columns_bytes(tile);
         let moved = (product.parts * moved) as f64;
-        let step = (PRODUCTS_SLOWDOWN * part * times * step_cycles(tile))
-            .max((read + moved) / SHARED_BYTES_PER_CYCLE)
-            .max(loading)
-            .max(CYCLES_PER_LINE * lines(product, walk, tile, taps));
+        let products = PRODUCTS_SLOWDOWN * part * times * step_cycles(tile);
+        let step = products.max((read + moved) / SHARED_BYTES_PER_CYCLE).max(loading).max(
+            match product.slice() == product.line() {
+                true => 0.0,
+                false => SHORT_LINE * lines(product, walk, tile, taps) + EXPOSED * products,
+            },
+        );
         let steps = product.steps_per_part(walk, nth, splits);
         let sharing = if walk.reach > 0 { SHARED_ROWS_SLOWDOWN } else { 1.0 };
         let sum = steps as f64 * (step + CYCLES_PER_STEP) * sharing;

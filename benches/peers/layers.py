@@ -1,0 +1,89 @@
+"""The convolutions and poolings of networks from timm or torchvision, as cases: no weights are made or loaded.
+
+    python benches/peers/layers.py resnet50 convnext_tiny --batch 32 > layers.jsonl
+    windowpane bench --cases layers.jsonl
+"""
+import argparse
+import json
+import sys
+
+import torch
+from torch import nn
+
+
+def make(name):
+    """A network by its name, from the first library that has it."""
+    try:
+        import timm
+
+        if timm.is_model(name):
+            return timm.create_model(name)
+    except ImportError:
+        pass
+    import torchvision
+
+    return torchvision.models.get_model(name)
+
+
+def each(value, rank):
+    return [value] * rank if isinstance(value, int) else list(value)
+
+
+def layer(module, x, y):
+    """The fields of a module's case; none if `bench` has no such case."""
+    rank = x.dim() - 2
+    if isinstance(module, nn.modules.conv._ConvNd):
+        if isinstance(module.padding, str):
+            return None
+        if isinstance(module, nn.modules.conv._ConvTransposeNd):
+            x, y = y, x  # the data gradient of this convolution
+        kind, dilation = "conv", list(module.dilation)
+        more = {"cout": y.shape[1], "groups": module.groups}
+    elif type(module).__name__[:-2] in ("MaxPool", "AvgPool") and not module.ceil_mode:
+        kind, dilation = type(module).__name__[:-2].lower(), each(getattr(module, "dilation", 1), rank)
+        more = {"indices": False}
+    else:
+        return None
+    window = [each(number, rank) for number in (module.kernel_size, module.stride, module.padding)]
+    names = ("c", "size", "k", "s", "p", "d")
+    return dict(zip(names, [x.shape[1], list(x.shape[2:]), *window, dilation])) | more | {"kind": kind}
+
+
+def layers(name, shape):
+    """The different layers of a network, in the order of a forward pass over one sample."""
+    found = {}
+
+    def hook(module, inputs, output):
+        fields = layer(module, inputs[0], output)
+        if fields:
+            found[json.dumps(fields)] = fields
+
+    with torch.device("meta"), torch.no_grad():
+        network = make(name).eval()
+        for module in network.modules():
+            module.register_forward_hook(hook)
+        network(torch.empty(1, *shape))
+    return found.values()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="+", help="names, as timm and torchvision have them")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--size", type=int, nargs="+", default=[3, 224, 224], help="channels and extents of a sample")
+    parser.add_argument("--dtype", default="bf16", choices=["f64", "f32", "f16", "bf16"])
+    parser.add_argument("--layout", default="nhwc", choices=["nhwc", "nchw"])
+    args = parser.parse_args()
+    for name in args.networks:
+        for fields in layers(name, args.size):
+            window, size = ("x".join(map(str, fields[axis])) for axis in ("k", "size"))
+            case = {"name": f"{name}_{window}_{fields['c']}_{fields.get('cout', fields['kind'])}_{size}"}
+            case |= fields | {"n": args.batch, "dtype": args.dtype, "layout": args.layout}
+            for step in ("fwd", "dgrad", "wgrad") if case["kind"] == "conv" else ("fwd", "bwd"):
+                indices = {"indices": step == "bwd"} if case["kind"] == "maxpool" else {}
+                json.dump(case | indices | {"pass": step}, sys.stdout)
+                print()
+
+
+if __name__ == "__main__":
+    main()
