@@ -7,6 +7,9 @@ import argparse
 import json
 import sys
 
+# torchvision looks for a module `pytorch`, which the script of that name beside this one is not.
+sys.path.pop(0)
+
 import torch
 from torch import nn
 
@@ -77,7 +80,9 @@ def main():
     for name in args.networks:
         for fields in layers(name, args.size):
             window, size = ("x".join(map(str, fields[axis])) for axis in ("k", "size"))
-            case = {"name": f"{name}_{window}_{fields['c']}_{fields.get('cout', fields['kind'])}_{size}"}
+            title = f"{name}_{window}_{fields['c']}_{fields.get('cout', fields['kind'])}_{size}"
+            unusual = {"s": max(fields["s"]), "d": max(fields["d"]), "g": fields.get("groups", 1)}
+            case = {"name": title + "".join(f"_{key}{of}" for key, of in unusual.items() if of > 1)}
             case |= fields | {"n": args.batch, "dtype": args.dtype, "layout": args.layout}
             for step in ("fwd", "dgrad", "wgrad") if case["kind"] == "conv" else ("fwd", "bwd"):
                 indices = {"indices": step == "bwd"} if case["kind"] == "maxpool" else {}
