@@ -7,7 +7,7 @@ import argparse
 import json
 import sys
 
-# torchvision looks for a module `pytorch`, which the script of that name beside this one is not.
+# Without this, torchvision would find the script pytorch.py beside this one where it looks for a module of that name.
 sys.path.pop(0)
 
 import torch

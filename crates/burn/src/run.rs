@@ -5,6 +5,8 @@
 
 use burn_cubecl::fusion::CubeFusionHandle;
 use burn_fusion::stream::Context;
+use windowpane::geometry::Change;
+use windowpane::kernels::conv::Arrangement;
 use windowpane::{
     AvgPool, Conv, ConvPlan, ConvTranspose, DType, Device, Divisor, Extents, FilterLayout, Layout,
     MaxPool, Pass, Window,
@@ -143,8 +145,11 @@ impl Planned {
         let first = operands.first().ok_or("the convolution has no tensors")?;
         let layout = layout_of(operands);
         let mut planned = Self::in_layout(options, pass, device, first.dtype(), shapes, layout)?;
-        let preferred =
-            planned.plan.kernel_mut().map_or(layout, |kernel| kernel.arrangement.layout);
+        // Blocks of pixels are copied from either layout.
+        let preferred = planned.plan.kernel_mut().map_or(layout, |kernel| {
+            let Arrangement { layout: preferred, change } = kernel.arrangement;
+            if change == Some(Change::SpaceToDepth) { layout } else { preferred }
+        });
         match preferred == layout {
             true => Ok(planned),
             false => Self::in_layout(options, pass, device, first.dtype(), shapes, preferred),

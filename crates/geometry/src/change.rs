@@ -8,20 +8,21 @@ pub enum Change {
     Sampled,
     /// Filters that are read are transposed first, so that their channels are contiguous and not their taps.
     FiltersLast,
-    /// The pixels that windows step over become one pixel ([`blocked`](crate::Convolution::blocked)).
-    Blocks,
+    /// Blocks of pixels, which a window moves by in one step, become one pixel each
+    /// ([`space_to_depth`](crate::Convolution::space_to_depth)).
+    SpaceToDepth,
 }
 
 impl Change {
     /// Every change.
-    pub const ALL: [Self; 3] = [Self::Sampled, Self::FiltersLast, Self::Blocks];
+    pub const ALL: [Self; 3] = [Self::Sampled, Self::FiltersLast, Self::SpaceToDepth];
 
     /// The name in plans and in files of tuned choices.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sampled => "sampled",
             Self::FiltersLast => "filters-last",
-            Self::Blocks => "blocks",
+            Self::SpaceToDepth => "space-to-depth",
         }
     }
 }

@@ -330,15 +330,16 @@ impl Convolution {
         Self::new(read, self.filter, &window, self.groups, self.layout, self.filter_layout).ok()
     }
 
-    /// The same convolution over blocks of pixels, if windows are several pixels apart: the pixels from the start of a
-    /// window to that of the next are one pixel with as many times the channels, and windows have no stride.
+    /// The same convolution over blocks of pixels, which a window moves by in one step: each is one pixel with the channels of
+    /// all its pixels, one pixel after the other, so that windows have a stride of 1. Its layouts are
+    /// [`ChannelsLast`](Layout::ChannelsLast) and [`Fhwc`](FilterLayout::Fhwc).
     ///
-    /// The channels of a block are ordered by pixel. Behind them are as many others as make their number a multiple of
-    /// `multiple`, and behind the taps of a filter those that complete its last block. What there is besides the elements
-    /// of this convolution is 0: padding along these axes too, which is a part of the blocks.
+    /// Zeros make the channels a multiple of `multiple`, and filters whole blocks. The padding of axes with a stride becomes
+    /// a part of the blocks, as zeros.
     ///
-    /// `None` if windows have fewer taps than their stride, or dilated ones, or if there are groups.
-    pub fn blocked(&self, multiple: usize) -> Option<Self> {
+    /// `None` if windows do not move by several pixels, have fewer taps than their stride, or dilated ones; if there are
+    /// groups or no outputs; or if the blocks have too many elements.
+    pub fn space_to_depth(&self, multiple: usize) -> Option<Self> {
         let axes = self.grid.axes();
         let in_order = |axis: &Axis| {
             axis.stride() == 1 || (axis.dilation() == 1 && axis.kernel() >= axis.stride())

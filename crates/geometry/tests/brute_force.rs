@@ -880,7 +880,7 @@ fn blocks_of_pixels_are_the_same_products() {
         for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
             for filter_layout in [FilterLayout::Fhwc, FilterLayout::Hwcf, FilterLayout::Fchw] {
                 let own = conv(space, &window, layout, filter_layout);
-                let blocked = own.blocked(8).expect("windows step over pixels");
+                let blocked = own.space_to_depth(8).expect("windows step over pixels");
                 assert_eq!(blocked.output(), own.output());
                 assert!(blocked.input().channels().is_multiple_of(8));
                 let (axes, over) = (own.grid().axes(), blocked.grid().axes());
@@ -924,6 +924,6 @@ fn blocks_of_pixels_are_the_same_products() {
         Window::new([3, 3]),
     ] {
         let own = conv(&[9, 9], &window, Layout::ChannelsLast, FilterLayout::Fhwc);
-        assert_eq!(own.blocked(8), None, "{window:?}");
+        assert_eq!(own.space_to_depth(8), None, "{window:?}");
     }
 }

@@ -146,7 +146,9 @@ impl ConvCase {
     /// Windows that are several pixels apart and skip none: those of [`any`](Self::any), with other windows.
     pub fn apart() -> impl Strategy<Value = Self> {
         let axis = (1..=4usize, 0..=3usize, 0..=3usize);
-        (Self::any(), proptest::collection::vec(axis, 3), 1..=6usize).prop_filter_map(
+        let many = proptest::sample::select(vec![8usize, 12, 16, 24]);
+        let channels = prop_oneof![3 => 1..=6usize, 1 => many];
+        (Self::any(), proptest::collection::vec(axis, 3), channels).prop_filter_map(
             "there are no blocks",
             |(case, axes, channels)| {
                 let of = |of: fn(&(usize, usize, usize)) -> usize| {
@@ -157,7 +159,7 @@ impl ConvCase {
                     .stride(of(|(stride, ..)| *stride)?)
                     .padding(of(|(_, _, padding)| *padding)?);
                 let case = Self { window, groups: 1, channels, ..case };
-                case.convolution().ok()?.blocked(8).map(|_| case)
+                case.convolution().ok()?.space_to_depth(8).map(|_| case)
             },
         )
     }

@@ -78,7 +78,7 @@ pub(crate) fn check_convolution(
     problem: &Convolution,
     plan: &conv::Plan,
 ) -> Result<()> {
-    check(device, turns_of(pass, problem).div_ceil(plan.splits.max(1)))
+    check(device, turns_of_plan(pass, problem, plan).div_ceil(plan.splits.max(1)))
 }
 
 /// Splits the sums of a convolution's plan so that the driver does not end any thread's loops early; an error if the
@@ -95,8 +95,15 @@ pub(crate) fn cut_convolution(
         Err(refused) => refused,
     };
     let mut cut = plan;
-    cut.splits = turns_of(request.pass, problem).div_ceil(MOST);
+    cut.splits = turns_of_plan(request.pass, problem, &plan).div_ceil(MOST);
     cut.check(problem, request, capabilities).map(|()| cut).map_err(|_| refused)
+}
+
+/// The loop iterations of a thread that computes a whole sum, of the problem as it is or as the plan's kernel reads it, of
+/// which either may have more.
+fn turns_of_plan(pass: Pass, problem: &Convolution, plan: &conv::Plan) -> usize {
+    let read = plan.read(problem, pass).map_or(0, |read| turns_of(pass, &read));
+    read.max(turns_of(pass, problem))
 }
 
 /// The loop iterations of a thread that computes a whole sum.

@@ -2,7 +2,7 @@
 //! the library compiles.
 //!
 //! ```text
-//! device ← cube ← error ← problem ← common ← a kernel                 ← arrangement, select, launch, mod
+//! device ← cube ← error ← problem ← common ← a kernel                 ← space_to_depth, arrangement, select, launch, mod
 //! device ← cube ← packed, cast, copy, pad, random, strided, transpose ← arrangement, select, launch, mod
 //! ```
 //!

@@ -7,17 +7,19 @@
 //! * With the channels of filters last: where the taps of a filter are contiguous, its channels are loaded one by one.
 //! * Sampled: windows of one tap skip pixels if they have a stride. Without the skipped pixels, the planes of
 //!   channels-first samples are matrices, and other tensors are smaller where they are transposed.
-//! * In blocks: where pixels have few channels and windows are several pixels apart, the pixels that they step over are one
-//!   of many channels. A data gradient is then one product with many columns, and not one with few for each phase of the
-//!   stride; an embedding of patches is the product of two matrices.
+//! * In blocks of pixels (space to depth): where pixels have few channels and windows have a stride, the pixels that a window
+//!   moves by are one pixel of many channels. A data gradient is then one product with many columns, and not one with few
+//!   for each phase of the stride; an embedding of patches is the product of two matrices.
 
 use core::fmt;
 
 use cubecl::server::Handle;
-use windowpane_geometry::{Axis, Change, Convolution, DType, FilterLayout, Layout, Shape};
+use windowpane_geometry::{
+    AXES, Axis, Change, Convolution, DType, FilterLayout, LIMIT, Layout, Shape,
+};
 
-use super::blocks::Blocks;
 use super::problem::Pass;
+use super::space_to_depth::Blocks;
 use crate::cube::{accumulator, transpose};
 use crate::device::{Capabilities, Target};
 use crate::strided;
@@ -55,7 +57,7 @@ impl Arrangement {
         let applies = |change: &Change| match change {
             Change::Sampled => conv.sampled().is_some(),
             Change::FiltersLast => has_contiguous_taps(conv),
-            Change::Blocks => blocked(conv).is_some(),
+            Change::SpaceToDepth => blocked(conv).is_some(),
         };
         let changes = Change::ALL.into_iter().filter(applies).map(Some);
         let changes: Vec<_> = [None].into_iter().chain(changes).collect();
@@ -65,7 +67,7 @@ impl Arrangement {
     }
 
     /// The problem in this arrangement; none if it does not skip pixels that this arrangement removes, or has no filters to
-    /// read that this arrangement transposes, or if its blocks would not give the same sums.
+    /// read that this arrangement transposes, or if blocks of pixels would give other sums or would not pay.
     ///
     /// A weight gradient whose taps are contiguous gets contiguous channels instead, because it is computed from
     /// channels-last pixels. Filters that are read keep their layout unless they are changed.
@@ -80,7 +82,7 @@ impl Arrangement {
             Some(Change::FiltersLast) => {
                 (reads_filters && has_contiguous_taps(conv)).then_some((*conv, true))?
             }
-            Some(Change::Blocks) => {
+            Some(Change::SpaceToDepth) => {
                 // The taps that complete a block are zeros, and what a window reads there may be infinite.
                 let few = conv.input().channels() <= FEW_CHANNELS && pass != Pass::Forward;
                 let stays = self.layout == Layout::ChannelsLast && pass != Pass::Bias;
@@ -118,7 +120,13 @@ const CHANNELS_WORTH_TURNING: usize = 8;
 
 /// The problem over blocks of pixels, if it has any.
 fn blocked(conv: &Convolution) -> Option<Convolution> {
-    conv.blocked(BLOCK_CHANNELS)
+    // Positions, and those within a row with what is before it, are divided in 31 bits.
+    let width = &conv.grid().axes()[AXES - 1];
+    let row = (width.before() + width.input()).saturating_mul(conv.input().channels());
+    let fits = |over: &Convolution| {
+        [over.input().elements(), over.filter().elements(), row].iter().all(|of| *of <= LIMIT)
+    };
+    conv.space_to_depth(BLOCK_CHANNELS).filter(fits)
 }
 
 /// Whether windows consist of whole blocks.
@@ -145,7 +153,7 @@ pub(super) struct Rearrangement {
     filters: Vec<Step>,
     pass: Pass,
     /// Whether a data gradient over blocks may have NaN where it should have none.
-    again: bool,
+    recomputes: bool,
 }
 
 /// The tensors of a launch in the kernel's arrangement.
@@ -158,13 +166,14 @@ pub(super) struct Rearranged {
 impl Rearrangement {
     /// What leads from the arrangement of a problem's tensors to that of a kernel, which the problem has.
     pub(super) fn new(conv: &Convolution, arrangement: Arrangement, pass: Pass) -> Self {
-        let mut own = Self { input: vec![], output: vec![], filters: vec![], pass, again: false };
+        let mut own =
+            Self { input: vec![], output: vec![], filters: vec![], pass, recomputes: false };
         let Some(arranged) = arrangement.of(conv, pass) else { return own };
         let turned = arrangement.layout != conv.layout();
         let transposed =
             |shape: Shape| of_shape(&shape, conv.layout()).filter(|_| turned).map(Step::Transpose);
         own.output.extend(transposed(conv.output()));
-        if arrangement.change == Some(Change::Blocks) {
+        if arrangement.change == Some(Change::SpaceToDepth) {
             let is_turned = turned && conv.input().channels() >= CHANNELS_WORTH_TURNING;
             let layout = if is_turned { arrangement.layout } else { conv.layout() };
             own.input.extend(transposed(conv.input()).filter(|_| is_turned));
@@ -176,7 +185,7 @@ impl Rearrangement {
             };
             own.filters.extend(counts.map(Step::Transpose));
             own.filters.push(Step::Block(Box::new(Blocks::of_filters(conv, &arranged, layout))));
-            own.again = pass == Pass::Data && !has_whole_blocks(conv);
+            own.recomputes = pass == Pass::Data && !has_whole_blocks(conv);
             return own;
         }
         let sampling = conv.sampled().filter(|_| arrangement.change == Some(Change::Sampled));
@@ -266,7 +275,7 @@ impl Rearrangement {
                 0 => out.clone(),
                 _ => room(target, dtype, steps[nth - 1].elements()),
             };
-            steps[nth].undo(target, dtype, self.again.then_some(factors), &from, &to);
+            steps[nth].undo(target, dtype, self.recomputes.then_some(factors), &from, &to);
             from = to;
         }
     }
@@ -498,7 +507,7 @@ mod tests {
     /// does not read.
     #[test]
     fn pixels_become_blocks() {
-        let over_blocks = Arrangement { change: Some(Change::Blocks), ..LAST };
+        let over_blocks = Arrangement { change: Some(Change::SpaceToDepth), ..LAST };
         let conv = |kernel: usize, layout| {
             let shape = Shape::new(2, 3, Extents::from([9, 8])).unwrap();
             let filter = Filter::new(10, 3, Extents::from([kernel, kernel])).unwrap();
@@ -517,8 +526,8 @@ mod tests {
                 let y = if layout == Layout::ChannelsFirst { own.output().elements() } else { 0 };
                 for pass in [Pass::Data, Pass::Weight] {
                     assert_eq!(bytes(&own, over_blocks, pass), 2 * (x + w + y));
-                    let again = Rearrangement::new(&own, over_blocks, pass).again;
-                    assert_eq!(again, pass == Pass::Data && !forward);
+                    let recomputes = Rearrangement::new(&own, over_blocks, pass).recomputes;
+                    assert_eq!(recomputes, pass == Pass::Data && !forward);
                 }
             }
         }
@@ -528,6 +537,21 @@ mod tests {
             super::tests::conv(3, 1, LAST.layout, FilterLayout::Fhwc),
         ] {
             assert_eq!(over_blocks.of(&other, Pass::Data), None);
+        }
+    }
+
+    /// Channels are filled up to eight, so that blocks of one channel have four times the elements.
+    #[test]
+    fn blocks_of_too_many_elements_are_not_considered() {
+        for (extent, fits) in [(1_200_000_000, false), (400_000_000, true)] {
+            let shape = Shape::new(1, 1, Extents::from([extent])).unwrap();
+            let filter = Filter::new(1, 1, Extents::from([2])).unwrap();
+            let window = Window::new([2]).stride([2]);
+            let layout = Layout::ChannelsLast;
+            let conv = Convolution::new(shape, filter, &window, 1, layout, FilterLayout::Fhwc);
+            let has_blocks = Arrangement::all(&conv.unwrap())
+                .any(|arrangement| arrangement.change == Some(Change::SpaceToDepth));
+            assert_eq!(has_blocks, fits);
         }
     }
 }

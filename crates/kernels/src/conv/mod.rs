@@ -33,7 +33,6 @@
 
 mod arrangement;
 pub mod bias;
-mod blocks;
 mod common;
 pub mod cpu;
 pub mod depthwise;
@@ -44,6 +43,7 @@ pub mod implicit_gemm;
 mod launch;
 mod problem;
 mod select;
+mod space_to_depth;
 
 pub use arrangement::Arrangement;
 pub use launch::{Operands, launch};

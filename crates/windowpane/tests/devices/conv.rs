@@ -156,7 +156,7 @@ fn sampled(device: &Device) -> Vec<Forced> {
 fn over_blocks(device: &Device) -> Vec<Forced> {
     let forced = if device.backend() == Backend::Host { Vec::new() } else { algorithms(device) };
     let forms = forced.into_iter().flat_map(|forced| {
-        [false, true].map(|turned| Forced { turned, change: Some(Change::Blocks), ..forced })
+        [false, true].map(|turned| Forced { turned, change: Some(Change::SpaceToDepth), ..forced })
     });
     forms.collect()
 }

@@ -34,7 +34,7 @@ pub(crate) struct Problem {
     outputs_width: i32,
 }
 
-/// The arguments of a problem whose results, with their parts, are so many elements.
+/// The arguments of a problem with `elements` results, which include the parts of split sums.
 pub(crate) fn problem_args(conv: &Convolution, elements: usize, splits: usize) -> ProblemLaunch {
     let [depth, height, width] = conv.grid().axes().each_ref().map(axis_args);
     let channels = conv.filter().channels();

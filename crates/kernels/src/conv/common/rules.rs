@@ -13,7 +13,8 @@ use crate::error::{PlanError, ensure};
 /// The number of cubes that every device accepts on each axis of a launch.
 pub(crate) const MOST_CUBES: usize = 65535;
 
-/// In most kernels each phase is a launch; with more phases than this, a data gradient is computed by the direct kernel.
+/// In most kernels each phase is a launch; with more phases than this, a data gradient is computed
+/// by the direct kernel, or over blocks of pixels.
 pub(crate) const MOST_PHASES: usize = 256;
 
 /// The most taps along the width for which a run of rows is unrolled, and the largest distance in pixels from

@@ -101,7 +101,7 @@ impl Plan {
     }
 
     /// The problem in the arrangement that the kernel computes in; none if the plan is of another problem.
-    fn read(&self, conv: &Convolution, pass: Pass) -> Option<Convolution> {
+    pub fn read(&self, conv: &Convolution, pass: Pass) -> Option<Convolution> {
         self.arrangement.of(conv, pass)
     }
 
@@ -201,12 +201,12 @@ impl Plan {
 
     /// The bytes of the kernel's own scratch memory, and of the partial sums.
     fn kernels_workspace(&self, conv: &Convolution, request: Request) -> usize {
+        let Some(read) = self.read(conv, request.pass) else { return 0 };
         let parts = match self.stores_partial_sums() {
             false => 0,
-            true => self.splits.saturating_mul(results(conv, request.pass)),
+            true => self.splits.saturating_mul(results(&read, request.pass)),
         };
-        let own = self.read(conv, request.pass);
-        let own = own.map_or(0, |read| self.config.kernel().workspace(&read, request, self.splits));
+        let own = self.config.kernel().workspace(&read, request, self.splits);
         parts.saturating_mul(accumulator(request.dtype).size()).saturating_add(own)
     }
 
@@ -285,7 +285,10 @@ fn no_candidate(task: Task<'_>, options: PlanOptions) -> PlanError {
             let Some(read) = arrangement.of(conv, request.pass) else {
                 let reason = match arrangement.change {
                     Some(Change::Sampled) => "its windows skip no pixels",
-                    Some(Change::Blocks) => "its windows do not step over blocks of pixels",
+                    Some(Change::SpaceToDepth) => {
+                        "space to depth needs channels last, windows with a stride and at least as many taps, and whole blocks of \
+                         pixels, or a gradient of few channels"
+                    }
                     _ => "it reads no filters of several channels whose taps are contiguous",
                 };
                 return NotApplicable(reason).by(algorithm.name());

@@ -776,3 +776,21 @@ fn known_devices_have_plans_within_their_limits() {
         }
     }
 }
+
+/// The partial sums of a weight gradient over blocks include those of the taps and channels that fill the blocks.
+#[test]
+fn partial_sums_over_blocks_are_counted() {
+    let shape = Shape::new(32, 3, Extents::from([224, 224])).unwrap();
+    let filter = Filter::new(48, 3, Extents::from([3, 3])).unwrap();
+    let window = Window::new([3, 3]).stride([2, 2]).padding([1, 1]);
+    let layout = Layout::ChannelsLast;
+    let conv = Convolution::new(shape, filter, &window, 1, layout, FilterLayout::Fhwc).unwrap();
+    let arrangement = Arrangement { change: Some(Change::SpaceToDepth), ..Arrangement::own(&conv) };
+    let options = PlanOptions { arrangement: Some(arrangement), ..PlanOptions::default() };
+    let request = Request { pass: Pass::Weight, ..BF16 };
+    let mut plan = Plan::new(&conv, request, options, &HOPPER).expect("a plan");
+    plan.splits = 7;
+    // Two by two blocks of four pixels of three channels, with four more.
+    let part = 48 * 2 * 2 * 16 * size_of::<f32>();
+    assert!(plan.workspace(&conv, request, &HOPPER) >= 7 * part);
+}

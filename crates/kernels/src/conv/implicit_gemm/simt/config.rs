@@ -112,10 +112,10 @@ const BLOCKS: [[u32; 5]; 16] = [
     [128, 8, 16, 1, 1],
 ];
 
-/// Blocks of fewer columns are narrow.
+/// A block of fewer columns is only considered if it has all columns of a product.
 const NARROW: u32 = 16;
 
-/// The blocks that fit on a device, with two stages if these fit. The narrowest are for products of no more columns.
+/// The blocks that fit on a device, with two stages if these fit.
 fn tiles(task: Task<'_>) -> impl Iterator<Item = Tile> {
     let Task { conv, request, device } = task;
     let columns = columns(conv, request.pass);

@@ -1,13 +1,13 @@
-//! Tensors as blocks of pixels, and back: what windows that are several pixels apart step over.
+//! Space to depth: copies a tensor to blocks of pixels, and back. A block has the pixels that a window moves by in one step.
 //!
 //! ```text
-//! gather:   blocks[n, b, (j, c)] = x[n, b·s − before + j, c]                       0 if there is none
+//! gather:   blocks[n, b, (j, c)] = x[n, b·s − before + j, c]                       0 if x has no such pixel
 //! scatter:  x[n, i, c] = blocks[n, (i + before) / s, ((i + before) mod s, c)]      0 past the last block
 //! ```
 //!
-//! Filters are the samples of such a tensor, whose pixels are taps. The taps that complete their last blocks are zeros,
-//! which change no sum of finite factors. A data gradient with them may have NaN where there should be none: `scatter`
-//! computes what is not finite again, from the factors.
+//! Filters are copied in the same way: a filter takes the place of a sample, and its taps that of pixels. The taps that
+//! complete their last blocks are zeros, which change no sum of finite factors. A data gradient with them may have NaN where
+//! there should be none, so `scatter` recomputes results that are not finite from the factors.
 //!
 //! A row is what lies in one line of memory: with channels last the pixels of a line with their channels, of which those
 //! of a block are a run in the block too; with channels first the pixels of a line in one channel.
@@ -99,8 +99,8 @@ impl Blocks {
         [extent, step, before].map(|pixels| pixels * channels)
     }
 
-    /// The form of a kernel that writes rows of so many elements.
-    fn form(&self, device: &Capabilities, dtype: DType, written: usize, again: bool) -> Form {
+    /// The form of a kernel that writes rows of `written` elements.
+    fn form(&self, device: &Capabilities, dtype: DType, written: usize, recomputes: bool) -> Form {
         let [row, run, before] = self.row();
         let read = if self.channels_first { 1 } else { row | run | before };
         let [written, read] =
@@ -110,7 +110,7 @@ impl Blocks {
             written,
             channels_first: self.channels_first,
             contiguous: device.cores.is_some(),
-            again,
+            recomputes,
             rounds: dtype == DType::BF16 && !device.rounds_bf16,
         }
     }
@@ -130,18 +130,19 @@ impl Blocks {
         let side = |i: usize| {
             let Side { extent, step, before, blocks } = self.sides[i];
             numbers! { SideArgsLaunch {
-                extent, extents: extent, step, steps: step, before, blocks, blocks_count: blocks,
+                extent_divisor: extent, extent, step_divisor: step, step, before,
+                blocks_divisor: blocks, blocks,
             } }
         };
         let pixel_step = if self.channels_first { self.channels } else { 1 };
         let outer = if self.channels_first { self.channels } else { 1 };
+        let Side { step, blocks, .. } = self.sides[AXES - 1];
+        let line = step * self.channels;
         numbers! { ArgsLaunch {
-            vectors, row, rows: row, run, runs: run, before, blocks: self.sides[AXES - 1].blocks,
-            blocks_count: self.sides[AXES - 1].blocks, height: side(1), depth: side(0), outer,
-            outers: outer, channels: self.channels, pixel_step,
-            line: self.sides[AXES - 1].step * self.channels,
-            lines: self.sides[AXES - 1].step * self.channels, block: self.block,
-            block_count: self.block,
+            vectors, row_divisor: row, row, run_divisor: run, run, before, blocks_divisor: blocks,
+            blocks, height: side(1), depth: side(0), outer_divisor: outer, outer,
+            channels_divisor: self.channels, pixel_step, line_divisor: line, line,
+            block_divisor: self.block, block: self.block,
         } }
     }
 
@@ -170,8 +171,8 @@ impl Blocks {
         }
     }
 
-    /// Copies blocks back to the tensor. What is not finite is computed again if there are factors of a data gradient:
-    /// the output's gradient and the filters.
+    /// Copies blocks back to the tensor. With the factors of a data gradient, the output's gradient and the filters, results
+    /// that are not finite are recomputed from them.
     pub(super) fn scatter(
         &self,
         target: Target<'_>,
@@ -213,43 +214,43 @@ impl Blocks {
     }
 }
 
-/// The numbers of both kernels. Those that are divided by and multiplied with are here twice.
+/// The numbers of both kernels. A number that is divided by is a `divisor` too.
 #[derive(CubeType, CubeLaunch)]
 struct Args {
     /// The vectors that are written.
     vectors: u32,
     /// The elements of a row, those of them in one block, and those before the first one.
-    row: FastDivmod<u32>,
-    rows: u32,
-    run: FastDivmod<u32>,
-    runs: u32,
+    row_divisor: FastDivmod<u32>,
+    row: u32,
+    run_divisor: FastDivmod<u32>,
+    run: u32,
     before: u32,
     /// The blocks along a row.
-    blocks: FastDivmod<u32>,
-    blocks_count: u32,
+    blocks_divisor: FastDivmod<u32>,
+    blocks: u32,
     height: SideArgs,
     depth: SideArgs,
     /// The channels outside of the rows, and all of them.
-    outer: FastDivmod<u32>,
-    outers: u32,
-    channels: FastDivmod<u32>,
+    outer_divisor: FastDivmod<u32>,
+    outer: u32,
+    channels_divisor: FastDivmod<u32>,
     /// The elements of a block from one element of a row to the next, those of one line of its pixels, and all of them.
     pixel_step: u32,
-    line: FastDivmod<u32>,
-    lines: u32,
-    block: FastDivmod<u32>,
-    block_count: u32,
+    line_divisor: FastDivmod<u32>,
+    line: u32,
+    block_divisor: FastDivmod<u32>,
+    block: u32,
 }
 
 #[derive(CubeType, CubeLaunch)]
 struct SideArgs {
-    extent: FastDivmod<u32>,
-    extents: u32,
-    step: FastDivmod<u32>,
-    steps: u32,
+    extent_divisor: FastDivmod<u32>,
+    extent: u32,
+    step_divisor: FastDivmod<u32>,
+    step: u32,
     before: u32,
-    blocks: FastDivmod<u32>,
-    blocks_count: u32,
+    blocks_divisor: FastDivmod<u32>,
+    blocks: u32,
 }
 
 /// The compile-time options of both kernels.
@@ -261,8 +262,8 @@ struct Form {
     /// Whether a row has one channel.
     channels_first: bool,
     contiguous: bool,
-    /// Whether sums that are not finite are computed again.
-    again: bool,
+    /// Whether results that are not finite are recomputed.
+    recomputes: bool,
     /// Whether the kernel must round bf16 itself.
     rounds: bool,
 }
@@ -279,29 +280,27 @@ fn gathered<S: Numeric, M: Size, N: Size>(
     if vector >= args.vectors {
         terminate!();
     }
-    let (rest, first) = args.block.div_mod(vector * comptime!(form.written as u32));
-    let (rest, along) = args.blocks.div_mod(rest);
-    let (rest, height) = args.height.blocks.div_mod(rest);
-    let (sample, depth) = args.depth.blocks.div_mod(rest);
+    let (rest, first) = args.block_divisor.div_mod(vector * comptime!(form.written as u32));
+    let (rest, along) = args.blocks_divisor.div_mod(rest);
+    let (rest, height) = args.height.blocks_divisor.div_mod(rest);
+    let (sample, depth) = args.depth.blocks_divisor.div_mod(rest);
     let mut elements = Vector::<S, N>::empty();
     #[unroll]
     for nth in 0..comptime!(form.written / form.read) {
-        let (line, i) = args.line.div_mod(first + comptime!((nth * form.read) as u32));
-        let (d, h) = args.height.step.div_mod(line);
+        let (line, i) = args.line_divisor.div_mod(first + comptime!((nth * form.read) as u32));
+        let (d, h) = args.height.step_divisor.div_mod(line);
         let (mut i, mut channel) = (i, 0u32);
         if comptime!(form.channels_first) {
-            (i, channel) = args.channels.div_mod(i);
+            (i, channel) = args.channels_divisor.div_mod(i);
         }
-        // Where it is behind what is before the tensor; before that, a number that no extent reaches.
-        let x = along * args.runs + i - args.before;
-        let h = height * args.height.steps + h - args.height.before;
-        let z = depth * args.depth.steps + d - args.depth.before;
-        let inside = x < args.rows
-            && h < args.height.extents
-            && d < args.depth.steps
-            && z < args.depth.extents;
-        let at = (sample * args.outers + channel) * args.depth.extents + z;
-        let at = (at * args.height.extents + h) * args.rows + x;
+        // The position in the tensor. Positions before its start wrap around to numbers above every extent.
+        let x = along * args.run + i - args.before;
+        let h = height * args.height.step + h - args.height.before;
+        let z = depth * args.depth.step + d - args.depth.before;
+        let inside =
+            x < args.row && h < args.height.extent && d < args.depth.step && z < args.depth.extent;
+        let at = (sample * args.outer + channel) * args.depth.extent + z;
+        let at = (at * args.height.extent + h) * args.row + x;
         let read = tensor[select(inside, at, 0u32) as usize / comptime!(form.read)];
         let read = select(inside, read, Vector::new(S::from_int(0)));
         #[unroll]
@@ -328,24 +327,24 @@ fn scattered<S: Float, A: Float, M: Size, N: Size>(
     if vector >= args.vectors {
         terminate!();
     }
-    let (rest, x) = args.row.div_mod(vector * comptime!(form.written as u32));
-    let (rest, height) = args.height.extent.div_mod(rest);
-    let (rest, depth) = args.depth.extent.div_mod(rest);
-    let (sample, channel) = args.outer.div_mod(rest);
-    let (h, line) = args.height.step.div_mod(height + args.height.before);
-    let (d, lines) = args.depth.step.div_mod(depth + args.depth.before);
-    let there = h < args.height.blocks_count && d < args.depth.blocks_count;
-    let row = (sample * args.depth.blocks_count + d) * args.height.blocks_count + h;
-    let line = (lines * args.height.steps + line) * args.lines + channel;
-    let (mut along, mut i) = args.run.div_mod(x + args.before);
-    let mut at = (row * args.blocks_count + along) * args.block_count + line + i * args.pixel_step;
+    let (rest, x) = args.row_divisor.div_mod(vector * comptime!(form.written as u32));
+    let (rest, height) = args.height.extent_divisor.div_mod(rest);
+    let (rest, depth) = args.depth.extent_divisor.div_mod(rest);
+    let (sample, channel) = args.outer_divisor.div_mod(rest);
+    let (h, line) = args.height.step_divisor.div_mod(height + args.height.before);
+    let (d, plane) = args.depth.step_divisor.div_mod(depth + args.depth.before);
+    let there = h < args.height.blocks && d < args.depth.blocks;
+    let row = (sample * args.depth.blocks + d) * args.height.blocks + h;
+    let line = (plane * args.height.step + line) * args.line + channel;
+    let (mut along, mut i) = args.run_divisor.div_mod(x + args.before);
+    let mut at = (row * args.blocks + along) * args.block + line + i * args.pixel_step;
     let step = comptime!(form.read as u32) * args.pixel_step;
     // From the end of a run to its place in the next block.
-    let jump = args.block_count - args.runs * args.pixel_step;
+    let jump = args.block - args.run * args.pixel_step;
     let mut elements = Vector::<S, N>::empty();
     #[unroll]
     for nth in 0..comptime!(form.written / form.read) {
-        let inside = there && along < args.blocks_count;
+        let inside = there && along < args.blocks;
         let read = blocks[select(inside, at, 0u32) as usize / comptime!(form.read)];
         let read = select(inside, read, Vector::new(S::from_int(0)));
         #[unroll]
@@ -353,22 +352,22 @@ fn scattered<S: Float, A: Float, M: Size, N: Size>(
             elements.insert(comptime!(nth * form.read + lane), read.extract(lane));
         }
         i += comptime!(form.read as u32);
-        let ends = i == args.runs;
+        let ends = i == args.run;
         i = select(ends, 0u32, i);
         along += u32::cast_from(ends);
         at += select(ends, step + jump, step);
     }
-    if comptime!(form.again) {
+    if comptime!(form.recomputes) {
         #[unroll]
         for lane in 0..comptime!(form.written) {
-            // It is told by its bits, because some drivers compare as if there were no such numbers.
+            // Tested by its bits: some drivers compile comparisons as if NaN and infinity did not exist.
             let value = f32::cast_from(elements.extract(lane));
             if u32::reinterpret(value) & INFINITE == INFINITE {
                 let x = x + lane as u32;
                 let at = if comptime!(form.channels_first) {
                     Coordinates { sample, channel, depth, height, width: x }
                 } else {
-                    let (width, channel) = args.channels.div_mod(x);
+                    let (width, channel) = args.channels_divisor.div_mod(x);
                     Coordinates { sample, channel, depth, height, width }
                 };
                 let sum = data_sum::<S, A>(gradient, filters, problem, &at);
