@@ -1,6 +1,7 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::Index;
+use windowpane::geometry::Change;
 use windowpane::{
     Activation, Backend, Conv, ConvAlgorithm, DType, Device, Element, Error, Layout, PaddingMode,
     QuantizedConv, Tensor, TileOverrides,
@@ -21,6 +22,13 @@ fn algorithms(device: &Device) -> Vec<Forced> {
     let forced = [None].into_iter().chain(all.map(Some)).map(Forced::from);
     let turned = |forced: Forced| [false, true].map(|turned| Forced { turned, ..forced });
     forced.flat_map(turned).filter(|forced| !forced.turned || !is_host).collect()
+}
+
+/// The same over blocks of pixels.
+fn over_blocks(device: &Device) -> Vec<Forced> {
+    let forced = if device.backend() == Backend::Host { Vec::new() } else { algorithms(device) };
+    let change = Some(Change::SpaceToDepth);
+    forced.into_iter().map(|forced| Forced { change, ..forced }).collect()
 }
 
 /// Whether a device has an algorithm for integers.
@@ -76,6 +84,12 @@ on_every_device! {
 
     /// The same with aligned channels, whose elements are loaded as vectors.
     fn quantized_aligned_channels_are_the_reference(device, case in (ConvCase::aligned(), any::<Index>(), numbers()), forced in algorithms(device)) {
+        let (case, pick, numbers) = case;
+        on_one_type!(device, pick, [f32, f16, bf16, i8], check(&case, forced, numbers))
+    }
+
+    /// The same with windows that are several pixels apart, over blocks of these.
+    fn quantized_pixels_become_blocks(device, case in (ConvCase::apart(), any::<Index>(), numbers()), forced in over_blocks(device)) {
         let (case, pick, numbers) = case;
         on_one_type!(device, pick, [f32, f16, bf16, i8], check(&case, forced, numbers))
     }
