@@ -355,14 +355,10 @@ impl Convolution {
             1 => axis.input(),
             stride => axis.output() + axis.kernel().div_ceil(stride) - 1,
         });
-        let unless_apart =
-            |axis: &Axis, padding: usize| if axis.stride() == 1 { padding } else { 0 };
-        let before = axes.each_ref().map(|axis| unless_apart(axis, axis.before()));
-        let after = axes.each_ref().map(|axis| unless_apart(axis, axis.after()));
-        let [before, after] = [before, after].map(|all| Extents::from_three(self.grid.rank(), all));
-        let window = Window::new(kernel)
-            .dilation(of(Axis::dilation))
-            .padding(Padding::Explicit { before, after });
+        let before = of(|axis| if axis.stride() == 1 { axis.before() } else { 0 });
+        let after = of(|axis| if axis.stride() == 1 { axis.after() } else { 0 });
+        let padding = Padding::Explicit { before, after };
+        let window = Window::new(kernel).dilation(of(Axis::dilation)).padding(padding);
         let channels =
             axes.iter().map(Axis::stride).fold(self.filter.channels, usize::saturating_mul);
         let channels = channels.checked_next_multiple_of(multiple)?;

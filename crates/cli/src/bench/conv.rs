@@ -468,9 +468,9 @@ impl Fields {
         Ok((operator, plan))
     }
 
-    /// The part of the case that needs at most this many multiplications, if its kernel applies to smaller samples: results of some filters and channels, and
-    /// fewer or smaller samples. The device computes all filters and channels, so that
-    /// the same kernel runs.
+    /// The part of the case that needs at most this many multiplications, if its kernel applies to smaller samples: results
+    /// of some filters and channels, and fewer or smaller samples. The device computes all filters and channels, so that the
+    /// same kernel runs.
     fn smaller(
         &self,
         case: &Case,

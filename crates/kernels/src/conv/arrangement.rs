@@ -216,17 +216,20 @@ impl Rearrangement {
         read.chain(out.iter().map(move |step| (step, result, false)))
     }
 
-    /// The bytes of the rearranged tensors.
-    pub(super) fn bytes(&self, dtype: DType) -> usize {
+    /// The bytes of each rearranged tensor.
+    fn sizes(&self, dtype: DType) -> impl Iterator<Item = usize> {
         let each = self.each(dtype);
         each.map(|(step, dtype, _)| step.elements().saturating_mul(dtype.size()))
-            .fold(0, usize::saturating_add)
+    }
+
+    /// The bytes of the rearranged tensors.
+    pub(super) fn bytes(&self, dtype: DType) -> usize {
+        self.sizes(dtype).fold(0, usize::saturating_add)
     }
 
     /// The bytes of the largest of them.
     pub(super) fn largest(&self, dtype: DType) -> usize {
-        let each = self.each(dtype);
-        each.map(|(step, dtype, _)| step.elements().saturating_mul(dtype.size())).max().unwrap_or(0)
+        self.sizes(dtype).max().unwrap_or(0)
     }
 
     /// The estimated seconds of the rearrangement, before or after another launch.

@@ -71,13 +71,8 @@ pub(crate) fn axis_args(axis: &Axis) -> AxisArgsLaunch {
         axis.before() as i32,
         axis.after() as i32,
         axis.output() as u32,
-        splits(axis, axis.input(), axis.output()),
+        split(axis, axis.input(), axis.output()),
     )
-}
-
-/// The numbers of an uneven axis; none for other axes, so that their kernels have fewer arguments.
-pub(crate) fn splits(axis: &Axis, total: usize, parts: usize) -> ComptimeOptionArgs<EvenSplit> {
-    ComptimeOptionArgs::from(axis.is_uneven().then(|| split(total, parts)))
 }
 
 /// The numbers for computing `⌊i·N/D⌋`, which divides `N` among `D`.
@@ -93,18 +88,22 @@ pub(crate) struct EvenSplit {
     wide: u32,
 }
 
-/// `i` is at most `parts`; both arguments are at least 1.
-fn split(total: usize, parts: usize) -> EvenSplitLaunch {
+/// The numbers of an uneven axis, with `i` at most `parts`, and both numbers at least 1; none of other axes, so that their
+/// kernels have fewer arguments.
+pub(crate) fn split(axis: &Axis, total: usize, parts: usize) -> ComptimeOptionArgs<EvenSplit> {
+    if !axis.is_uneven() {
+        return ComptimeOptionArgs::None;
+    }
     let rest = total % parts;
     // `FastDivmod` is exact for dividends of 31 bits.
     let wide = parts as u64 * rest as u64 >= 1 << 31;
-    EvenSplitLaunch::new(
+    ComptimeOptionArgs::Some(EvenSplitLaunch::new(
         (total / parts) as u32,
         rest as u32,
         parts as u32,
         parts as u32,
         u32::from(wide),
-    )
+    ))
 }
 
 /// `⌊i·N/D⌋`.

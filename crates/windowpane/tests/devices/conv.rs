@@ -132,11 +132,11 @@ fn turned(device: &Device) -> Vec<Forced> {
     forced.into_iter().map(turned).collect()
 }
 
-/// The same with filters whose channels are contiguous, in either layout of the tensors.
-fn with_filters_last(device: &Device) -> Vec<Forced> {
+/// The same with another change of the tensors, in either layout; the host changes none.
+fn changed(device: &Device, change: Change) -> Vec<Forced> {
     let forced = if device.backend() == Backend::Host { Vec::new() } else { algorithms(device) };
     let forms = forced.into_iter().flat_map(|forced| {
-        [false, true].map(|turned| Forced { turned, change: Some(Change::FiltersLast), ..forced })
+        [false, true].map(|turned| Forced { turned, change: Some(change), ..forced })
     });
     forms.collect()
 }
@@ -150,15 +150,6 @@ fn sampled(device: &Device) -> Vec<Forced> {
         ..Forced::default()
     };
     forms.iter().map(sampled).collect()
-}
-
-/// The same over blocks of pixels, which are channels last.
-fn over_blocks(device: &Device) -> Vec<Forced> {
-    let forced = if device.backend() == Backend::Host { Vec::new() } else { algorithms(device) };
-    let forms = forced.into_iter().flat_map(|forced| {
-        [false, true].map(|turned| Forced { turned, change: Some(Change::SpaceToDepth), ..forced })
-    });
-    forms.collect()
 }
 
 /// The plan's own choice, and the algorithms for groups of few channels that a device has.
@@ -231,7 +222,7 @@ on_every_device! {
     }
 
     /// Both passes that read filters, of filters with contiguous taps that are transposed in the same call.
-    fn filters_with_contiguous_taps_are_transposed(device, case in (ConvCase::contiguous_taps(), any::<Index>(), 0..2), forced in with_filters_last(device)) {
+    fn filters_with_contiguous_taps_are_transposed(device, case in (ConvCase::contiguous_taps(), any::<Index>(), 0..2), forced in changed(device, Change::FiltersLast)) {
         let (case, pick, pass) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_pass(&case, forced, pass))
     }
@@ -244,7 +235,7 @@ on_every_device! {
 
     /// All passes with windows that are several pixels apart, which step over blocks of pixels. What is infinite reaches
     /// only the sums that it is a term of.
-    fn pixels_become_blocks(device, case in (ConvCase::apart(), any::<Index>(), 0..3), forced in over_blocks(device)) {
+    fn pixels_become_blocks(device, case in (ConvCase::apart(), any::<Index>(), 0..3), forced in changed(device, Change::SpaceToDepth)) {
         let (case, pick, pass) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_pass(&case, forced, pass))
     }

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, Pooling};
 
-use crate::cube::axis::{AxisArgs, AxisForm, EvenSplit, split_above, split_below, splits};
+use crate::cube::axis::{AxisArgs, AxisForm, EvenSplit, split, split_above, split_below};
 use crate::cube::ranges::{Point, Ranges};
 use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args, split_row};
 use crate::pool::common::{Settings, Task};
@@ -24,7 +24,7 @@ fn cover_args(axis: &Axis) -> CoverArgsLaunch {
         axis.input() as u32,
         axis.stride() as u32,
         axis.output() as i32,
-        splits(axis, axis.output(), axis.input()),
+        split(axis, axis.output(), axis.input()),
     )
 }
 
