@@ -4,6 +4,7 @@
     windowpane bench --cases layers.jsonl
 """
 import argparse
+import inspect
 import json
 import sys
 
@@ -23,9 +24,12 @@ def make(name):
             return timm.create_model(name)
     except ImportError:
         pass
-    import torchvision
+    from torchvision.models import get_model_builder
 
-    return torchvision.models.get_model(name)
+    builder = get_model_builder(name)
+    # Networks over another network load its weights unless they are told not to.
+    own = inspect.signature(builder).parameters
+    return builder(**{weights: None for weights in ("weights", "weights_backbone") if weights in own})
 
 
 def each(value, rank):
@@ -34,22 +38,22 @@ def each(value, rank):
 
 def layer(module, x, y):
     """The fields of a module's case; none if `bench` has no such case."""
-    rank = x.dim() - 2
     if isinstance(module, nn.modules.conv._ConvNd):
         if isinstance(module.padding, str):
             return None
         if isinstance(module, nn.modules.conv._ConvTransposeNd):
             x, y = y, x  # the data gradient of this convolution
-        kind, dilation = "conv", list(module.dilation)
+        kind, dilation = "conv", module.dilation
         more = {"cout": y.shape[1], "groups": module.groups}
     elif type(module).__name__[:-2] in ("MaxPool", "AvgPool") and not module.ceil_mode:
-        kind, dilation = type(module).__name__[:-2].lower(), each(getattr(module, "dilation", 1), rank)
+        kind, dilation = type(module).__name__[:-2].lower(), getattr(module, "dilation", 1)
         more = {"indices": False}
     else:
         return None
-    window = [each(number, rank) for number in (module.kernel_size, module.stride, module.padding)]
+    rank = x.dim() - 2
+    window = [each(number, rank) for number in (module.kernel_size, module.stride, module.padding, dilation)]
     names = ("c", "size", "k", "s", "p", "d")
-    return dict(zip(names, [x.shape[1], list(x.shape[2:]), *window, dilation])) | more | {"kind": kind}
+    return dict(zip(names, [x.shape[1], list(x.shape[2:]), *window])) | more | {"kind": kind}
 
 
 def layers(name, shape):

@@ -720,6 +720,12 @@ on_every_device! {
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_gradient(&case, extremum, IndexBase::Plane, algorithm))
     }
 
+    /// The same for windows of any size on volumes, in every index base.
+    fn gradients_of_extrema_of_any_windows_in_volumes(device, case in (windows_in_volumes(), any::<Index>(), extrema(), index_base()), algorithm in only(device, PoolAlgorithm::SegmentedScatter)) {
+        let (case, pick, extremum, base) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_gradient(&case, extremum, base, algorithm))
+    }
+
     /// The same where no windows overlap, in every index base.
     fn gradients_of_extrema_of_windows_apart(device, case in (apart(), any::<Index>(), extrema(), index_base()), algorithm in gradients_of(device, &[PoolAlgorithm::Scatter, PoolAlgorithm::Gather])) {
         let (case, pick, extremum, base) = case;
@@ -765,6 +771,21 @@ fn volumes() -> impl Strategy<Value = PoolCase> {
             let window = Window::new(kernel).stride(axes.map(|axis| axis.1));
             let window = window.padding(axes.map(|axis| axis.2)).rounding(rounding);
             let (space, layout) = (Extents::from(space), Layout::ChannelsLast);
+            PoolCase { batch, channels, space, window, layout, fill }
+        },
+    )
+}
+
+/// Volumes with windows of any size, which overlap along the depth or leave gaps, and mostly have several rows.
+fn windows_in_volumes() -> impl Strategy<Value = PoolCase> {
+    let axis = || (1usize..=14, 1usize..=8, 1usize..=3, any::<bool>());
+    let layout = prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)];
+    (1usize..=2, 1usize..=18, [axis(), axis(), axis()], layout, Fill::any()).prop_map(
+        |(batch, channels, axes, layout, fill)| {
+            let kernel = axes.map(|(extent, kernel, ..)| kernel.min(extent));
+            let padding: [usize; 3] = from_fn(|i| if axes[i].3 { kernel[i] / 2 } else { 0 });
+            let window = Window::new(kernel).stride(axes.map(|axis| axis.2)).padding(padding);
+            let space = Extents::from(axes.map(|axis| axis.0));
             PoolCase { batch, channels, space, window, layout, fill }
         },
     )

@@ -30,15 +30,17 @@ pub struct Config {
 }
 
 impl Config {
-    /// The walks that are tried for lines of `width` results, of which there are `height`, with at most `most` lanes.
-    fn walks([width, height]: [u32; 2], layout: Layout, most: u32) -> impl Iterator<Item = Self> {
-        let (most, least, longest) = match layout {
-            Layout::ChannelsLast => (most, 2, LONGEST),
+    /// The walks that are tried for lines of `width` results, of which there are `height`, with some of these lanes.
+    fn walks(
+        [width, height]: [u32; 2],
+        layout: Layout,
+        lanes: &[u32],
+    ) -> impl Iterator<Item = Self> {
+        let (lanes, least, longest) = match layout {
+            Layout::ChannelsLast => (lanes.to_vec(), 2, LONGEST),
             // One channel; neighbouring rows are the lanes.
-            Layout::ChannelsFirst => (1, 1, LONGEST_ACROSS),
+            Layout::ChannelsFirst => (vec![1], 1, LONGEST_ACROSS),
         };
-        let mut lanes = WALKING_LANES.map(|lanes| lanes.min(most)).to_vec();
-        lanes.dedup();
         let rows = MOST_WALKING_ROWS.min(width);
         let sizes = (least.min(rows)..=rows)
             .flat_map(move |rows| lanes.clone().into_iter().map(move |lanes| (rows, lanes)));
@@ -48,6 +50,21 @@ impl Config {
                 .filter(move |lines| height.div_ceil(height.div_ceil(*lines)) == *lines);
             lengths.map(move |lines| Self { rows, lines, lanes, vectors: 1 })
         })
+    }
+
+    /// The block of rows of a GPU's unit with the lowest estimate, for lines of `line` results. Units with a few rows and lanes
+    /// fill more of a device, and of those that take as long they are the ones to take.
+    fn block(task: Task<'_>, line: usize, most: u32) -> Option<Self> {
+        let [_, height, width] = task.conv.grid().axes();
+        let own = rows(line, width.kernel());
+        let held = 3 * own + width.kernel() - 1;
+        let lines = if height.kernel() >= HIGH && held <= MOST_HELD { 2 } else { 1 };
+        let blocks = [most.min(2), most].into_iter().flat_map(|lanes| {
+            let block = |(rows, lines)| Self { rows: rows as u32, lines, lanes, vectors: 1 };
+            [(2, 1), (4, 1), (own, lines)].map(block)
+        });
+        let seconds = |block: &Self| cost::seconds(*block, task);
+        blocks.min_by(|one, other| seconds(one).total_cmp(&seconds(other)))
     }
 
     /// For the weight gradient, as many lines of taps as have few sums: units with more registers hide less latency.
@@ -116,9 +133,18 @@ impl Kernel for Config {
         };
         if device.cores.is_none() {
             let extents = [results(width), results(height)].map(|extent| extent as u32);
-            let walks = Self::walks(extents, conv.layout(), lanes);
+            let mut several = WALKING_LANES.map(|most| lanes.min(most)).to_vec();
+            several.dedup();
+            let walks = Self::walks(extents, conv.layout(), &several);
             if let Some(walk) = cost::fastest(task, walks) {
                 return Some(walk);
+            }
+            if conv.layout() == Layout::ChannelsLast {
+                // Large filters leave room for the weights of one channel, or for none.
+                let walk = cost::fastest(task, Self::walks(extents, conv.layout(), &[1]));
+                let own = walk.into_iter().chain(Self::block(task, results(width), lanes));
+                let seconds = |config: &Self| cost::seconds(*config, task);
+                return own.min_by(|one, other| seconds(one).total_cmp(&seconds(other)));
             }
         }
         let (rows, lines) = match (device.cores, conv.layout()) {
@@ -127,12 +153,7 @@ impl Kernel for Config {
                 (if registers > 14 { 7 } else { 4 }, 2)
             }
             (Some(_), _) => (registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS), 1),
-            (None, Layout::ChannelsLast) => {
-                let rows = rows(results(width), taps);
-                let held = 3 * rows + taps - 1;
-                (rows, if height.kernel() >= HIGH && held <= MOST_HELD { 2 } else { 1 })
-            }
-            (None, Layout::ChannelsFirst) => (rows(results(width) / lanes as usize, taps), 1),
+            (None, _) => (rows(results(width) / lanes as usize, taps), 1),
         };
         Some(Self { rows: rows as u32, lines, lanes, vectors: 1 })
     }

@@ -7,7 +7,7 @@ use windowpane_geometry::{AXES, DType, Layout};
 use super::chunk_vectors;
 use super::config::Config;
 use super::form::Form;
-use super::rolling;
+use super::rolling::{self, Source};
 use crate::conv::common::{Gather, cost};
 use crate::conv::problem::Task;
 use crate::cube::SECTOR;
@@ -23,8 +23,10 @@ const RESIDENT: f64 = 1024.0;
 /// The share of the time of a copy that is not hidden behind instructions.
 const EXPOSED: f64 = 0.62;
 
-/// The instructions of a product of a unit that walks down lines.
+/// The instructions of a product of a unit that walks down lines with several lanes, and with one, whose weights take most
+/// of its registers.
 const WALK_PRODUCT: f64 = 0.92;
+const LONE_PRODUCT: f64 = 1.4;
 
 /// What walks cost in a layout.
 struct WalkCosts {
@@ -89,7 +91,9 @@ fn seconds_of_walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Optio
         let pixels = form.pixels;
         let loads =
             costs.load * f64::from(pixels.count()) + costs.pixel * f64::from(pixels.pixels());
-        let instructions = WALK_PRODUCT * products + loads;
+        let lone = !across && config.lanes == 1;
+        let product = if lone { LONE_PRODUCT } else { WALK_PRODUCT };
+        let instructions = product * products + loads;
         let needed = form.registers(config.lanes, request.dtype);
         let lacking = 1.0 + LACKING * (needed - MOST_NEEDED).max(0.0);
         let registers = (needed.min(MOST_REGISTERS) / 8.0).ceil() * 8.0;
@@ -106,8 +110,12 @@ fn seconds_of_walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Optio
         cycles += lines * line.of_all(cubes, resident);
     }
     let copy = device.copy_seconds(cost::bytes(conv, request));
-    // With channels last, the filters are packed first.
-    let launches = device.launch_seconds(gathers.len() + usize::from(!across));
+    let (packed, staging) = match rolling::source(task, config, rolling::UNITS, gathers) {
+        Source::Packed => (1, 0.0),
+        Source::Shared => (0, rolling::staging_seconds(task, config, gathers)),
+        Source::Filters => (0, 0.0),
+    };
+    let launches = device.launch_seconds(gathers.len() + packed) + staging;
     Some(cycles / device.clock() + costs.exposed * copy + launches)
 }
 

@@ -78,7 +78,8 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     let mut blocks: Vec<_> = Gather::all(conv, pass).collect();
     if rolling::walks(arguments.task, config) {
         let [_, w] = arguments.operands;
-        let filters = rolling::Filters::new(arguments, w);
+        let source = rolling::source(arguments.task, config, arguments.units, &blocks);
+        let filters = rolling::Filters::new(arguments, w, source);
         // A product without terms has nothing to walk down.
         blocks.retain(|gather| {
             let form = rolling::Form::new(arguments.task, config, gather);

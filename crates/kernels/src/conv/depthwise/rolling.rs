@@ -15,7 +15,8 @@
 //!
 //! With channels last, neighbouring units compute neighbouring vectors of channels, and with channels first, neighbouring
 //! runs of a line, each for one channel. Then the weights of a unit need not be beside those of others, and the filters are
-//! read as they are.
+//! read as they are. With channels last, they are read as they are too if the weights of neighbouring channels are beside each
+//! other. Otherwise a cube of a small problem brings its weights to shared memory, and for large ones they are packed once.
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -49,6 +50,14 @@ pub(super) struct Form {
     up: bool,
     /// The lanes of a vector of results. With channels first, these are neighbouring rows.
     pub(super) stored: u32,
+    staged: Option<Staged>,
+}
+
+/// The units of a cube that brings its weights to shared memory, and the weights of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Staged {
+    units: u32,
+    weights: u32,
 }
 
 impl Form {
@@ -81,6 +90,7 @@ impl Form {
             ahead: 1,
             up: height.tap_step < 0,
             stored: config.lanes,
+            staged: None,
         };
         if across && width.out_step == 1 {
             let together = along.rows | width.rows as u32;
@@ -141,6 +151,57 @@ pub(super) fn walks(task: Task<'_>, config: Config) -> bool {
         .all(|gather| Form::new(task, config, &gather).is_some())
 }
 
+/// Where units read their weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// In the filters as they are.
+    Filters,
+    /// In shared memory, to which each cube brings those of its channels.
+    Shared,
+    /// In packed filters: the weights of all channels beside each other, tap by tap.
+    Packed,
+}
+
+/// The fastest source of the weights of all products of a pass, for cubes of so many units.
+pub(super) fn source(
+    task: Task<'_>,
+    config: Config,
+    units_per_cube: u32,
+    gathers: &[Gather],
+) -> Source {
+    let Task { conv, request: Request { pass, dtype, .. }, device } = task;
+    let beside = weight_steps(conv, pass).group == 1;
+    if beside || conv.layout() == Layout::ChannelsFirst {
+        return Source::Filters;
+    }
+    let weights = weights_per_channel(conv) * config.lanes as usize;
+    let bytes = weights.saturating_mul(units_per_cube as usize * dtype.size());
+    let fits = weights <= MOST_STAGED && bytes <= MOST_SHARED.min(device.shared_bytes);
+    let staging = staging_seconds(task, config, gathers);
+    if fits && staging < device.next_launch_seconds() { Source::Shared } else { Source::Packed }
+}
+
+/// The seconds in which cubes bring weights to shared memory and read them there.
+pub(super) fn staging_seconds(task: Task<'_>, config: Config, gathers: &[Gather]) -> f64 {
+    let Task { conv, device, .. } = task;
+    let units = |gather: &Gather| Pieces::new(conv, config, gather.axes).units;
+    let units = gathers.iter().map(units).sum::<usize>() as f64;
+    let weights = (weights_per_channel(conv) * config.lanes as usize) as f64;
+    let per_cycle = device.units_per_cycle() * device.multiprocessor_count() as f64;
+    STAGING * weights * units / (per_cycle * device.clock())
+}
+
+/// The most weights of a unit that are brought to shared memory, and the most bytes of a cube's.
+const MOST_STAGED: usize = 128;
+const MOST_SHARED: usize = 16 << 10;
+
+/// The instructions of a unit for each weight that it brings to shared memory and reads there.
+const STAGING: f64 = 16.0;
+
+fn weights_per_channel(conv: &Convolution) -> usize {
+    conv.filter().elements() / conv.input().channels()
+}
+
 /// The filters as they are read.
 pub(super) struct Filters {
     handle: Handle,
@@ -149,29 +210,28 @@ pub(super) struct Filters {
     steps: WeightSteps,
     /// The elements from one channel's weights to the next one's.
     channel: usize,
+    /// The weights of a channel that a cube brings to shared memory; none if it does not.
+    staged: usize,
 }
 
 impl Filters {
-    /// With channels last, the weights of all channels beside each other, tap by tap; otherwise the filters as they are.
-    pub(super) fn new(arguments: &Arguments<'_>, w: &Handle) -> Self {
+    pub(super) fn new(arguments: &Arguments<'_>, w: &Handle, source: Source) -> Self {
         let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
-        match conv.layout() {
-            Layout::ChannelsLast => {
-                let packing = Packing::beside(conv, pass, conv.input().channels());
-                Self {
-                    handle: packing.pack(arguments, w),
-                    elements: packing.elements(),
-                    dtype: accumulator(dtype),
-                    steps: packing.steps(),
-                    channel: 1,
-                }
-            }
-            Layout::ChannelsFirst => {
-                let steps = weight_steps(conv, pass);
-                let (handle, channel) = (w.clone(), steps.group);
-                Self { handle, elements: conv.filter().elements(), dtype, steps, channel }
-            }
+        if source == Source::Packed {
+            let packing = Packing::beside(conv, pass, conv.input().channels());
+            return Self {
+                handle: packing.pack(arguments, w),
+                elements: packing.elements(),
+                dtype: accumulator(dtype),
+                steps: packing.steps(),
+                channel: 1,
+                staged: 0,
+            };
         }
+        let steps = weight_steps(conv, pass);
+        let staged = if source == Source::Shared { weights_per_channel(conv) } else { 0 };
+        let (elements, channel) = (conv.filter().elements(), steps.group);
+        Self { handle: w.clone(), elements, dtype, steps, channel, staged }
     }
 }
 
@@ -211,8 +271,9 @@ struct RollingArgs {
     lines: u32,
     height: u32,
     width: u32,
-    /// The elements from one channel's weights to the next one's.
+    /// The elements from one channel's weights to the next one's, and all of them.
     filter: u32,
+    weights: FastDivmod<u32>,
 }
 
 /// Launches one product of a pass.
@@ -233,6 +294,10 @@ pub(super) fn launch(
     let Pieces { units, vectors, runs, pieces } = Pieces::new(conv, config, gather.axes);
     let [_, height, width] = gather.axes;
     let (cubes, dim) = grid(client, arguments.units, units);
+    let weights = (filters.staged * lanes) as u32;
+    let staged = (weights > 0).then_some(Staged { units: arguments.units, weights });
+    let form = Form { staged, ..form };
+    let loaded = if staged.is_some() { 1 } else { lanes };
     // SAFETY: runs end with the line, reads of pixels that may be outside are moved inside, and lines after the piece are
     // not stored. The units of two runs that have rows in common store the same bits: each row is the same sums in the same
     // order.
@@ -243,16 +308,17 @@ pub(super) fn launch(
             dim,
             read,
             lanes,
+            loaded,
             stored,
             buffer(a, inputs / read),
-            buffer(&filters.handle, filters.elements / lanes),
+            buffer(&filters.handle, filters.elements / loaded),
             optional(epilogue.bias, channels / lanes),
             Epilogue { bias: None, ..epilogue }.args(channels, results, stored, dtype),
             buffer(out, results / stored),
             gather.args(conv, &filters.steps),
             numbers! { RollingArgsLaunch {
                 units, vectors, runs, pieces, lines: config.lines, height: height.rows,
-                width: width.rows, filter: filters.channel,
+                width: width.rows, filter: filters.channel, weights: filters.elements,
             } },
             form,
             elem(dtype),
@@ -267,8 +333,6 @@ pub(super) fn launch(
 #[expand(derive(Clone, Copy))]
 struct Column {
     pixels: Origin,
-    /// The offset of the weights of the unit's channels.
-    weights: u32,
     /// The number of lines of the image; none if the depth is outside.
     extent: u32,
     /// The lines of results, the first of which has its first result at `first`.
@@ -278,9 +342,9 @@ struct Column {
 }
 
 #[cube(launch_unchecked)]
-fn depthwise_rolling<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
+fn depthwise_rolling<S: Float, W: Float, A: Float, P: Size, N: Size, L: Size, O: Size>(
     a: &[Vector<S, P>],
-    filters: &[Vector<W, N>],
+    filters: &[Vector<W, L>],
     bias: ComptimeOption<Box<[Vector<S, N>]>>,
     epilogue: &EpilogueArgs<S, O>,
     out: &mut [Vector<S, O>],
@@ -292,9 +356,6 @@ fn depthwise_rolling<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
     #[define(A)] _accumulator: ElemType,
 ) {
     let i = ABSOLUTE_POS as u32;
-    if i >= block.units {
-        terminate!();
-    }
     let (outer, piece, run, vector) = if comptime!(form.pixels.across) {
         let (rest, run) = block.runs.div_mod(i);
         let (rest, piece) = block.pieces.div_mod(rest);
@@ -306,11 +367,19 @@ fn depthwise_rolling<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
         let (outer, piece) = block.pieces.div_mod(rest);
         (outer, piece, run, vector)
     };
+    let channel = vector * N::value() as u32;
+    let weights = if comptime!(form.staged.is_some()) {
+        staged_weights::<W, A, N, L>(filters, gather, block, i, form)
+    } else {
+        weights_of::<W, A, N, L>(filters, gather, channel * block.filter, form)
+    };
+    if i >= block.units {
+        terminate!();
+    }
     let line = piece * block.lines;
     let rows = comptime!(form.pixels.along.rows);
     let along = first_row(run * rows, block.width, rows);
     let row = row_point(gather, (outer * block.height + line) * block.width + along);
-    let channel = vector * N::value() as u32;
     let reach = if comptime!(form.up) { comptime!(form.taps as i32 - 1) } else { 0 };
     let lines = min(block.lines, block.height - line);
     let inside = row.depth >= 0 && row.depth < gather.depth.extent;
@@ -322,20 +391,19 @@ fn depthwise_rolling<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
             start: (row.width + comptime!(form.pixels.first()))
                 / comptime!(form.pixels.lanes as i32),
         },
-        weights: channel * block.filter,
         extent: select(inside, gather.height.extent, 0i32) as u32,
         lines,
         first: row.other + channel * gather.out_group,
         vector,
     };
-    walk::<S, W, A, P, N, O>(a, filters, &bias, epilogue, out, gather, &column, form);
+    walk::<S, A, P, N, O>(a, &weights, &bias, epilogue, out, gather, &column, form);
 }
 
 /// Computes the results of a unit.
 #[cube]
-fn walk<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
+fn walk<S: Float, A: Float, P: Size, N: Size, O: Size>(
     a: &[Vector<S, P>],
-    filters: &[Vector<W, N>],
+    weights: &Sequence<Vector<A, N>>,
     bias: &ComptimeOption<Box<[Vector<S, N>]>>,
     epilogue: &EpilogueArgs<S, O>,
     out: &mut [Vector<S, O>],
@@ -343,7 +411,6 @@ fn walk<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
     column: &Column,
     #[comptime] form: Form,
 ) {
-    let weights = weights_of::<W, A, N>(filters, gather, column, form);
     let sums = zeros::<A, N>(comptime!(form.slots() * form.pixels.along.rows));
     let ahead = zeros::<S, P>(comptime!(form.ahead * form.pixels.count()));
     #[unroll]
@@ -373,7 +440,7 @@ fn walk<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
                 );
                 let later = y + comptime!(form.ahead);
                 load_pixels::<S, P>(a, gather, &column.pixels, later, &ahead, buffer, form.pixels);
-                add_line::<A, N>(&weights, &pixels, &sums, i, j, form);
+                add_line::<A, N>(weights, &pixels, &sums, i, j, form);
             }
             // The first lines that end are those before the piece, which as unsigned numbers are larger than it.
             let ended = line - comptime!(form.slots() - 1);
@@ -385,26 +452,74 @@ fn walk<S: Float, W: Float, A: Float, P: Size, N: Size, O: Size>(
     }
 }
 
-/// The weights, line of taps by line of taps in the order in which a line of results reads lines of pixels.
+/// The weights, line of taps by line of taps in the order in which a line of results reads lines of pixels. Those of the
+/// unit's channels begin at `first`.
 #[cube]
-fn weights_of<W: Float, A: Float, N: Size>(
-    filters: &[Vector<W, N>],
+fn weights_of<W: Float, A: Float, N: Size, L: Size>(
+    filters: &[Vector<W, L>],
     gather: &GatherArgs,
-    column: &Column,
+    first: u32,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, N>> {
     let mut weights = Sequence::<Vector<A, N>>::new();
     #[unroll]
     for tap in 0..form.taps {
-        let th = comptime!(if form.up { form.taps - 1 - tap } else { tap });
         #[unroll]
         for t in 0..form.pixels.along.taps {
-            let tap = tap_point(gather, 0u32, th.runtime(), t.runtime());
-            let at = (column.weights + tap.other) / N::value() as u32;
+            let at = (first + tap_of(gather, tap, t, form)) / N::value() as u32;
             weights.push(Vector::cast_from(filters[at as usize]));
         }
     }
     weights
+}
+
+/// The same by way of shared memory, to which all units of a cube bring the weights of its channels.
+#[cube]
+fn staged_weights<W: Float, A: Float, N: Size, L: Size>(
+    filters: &[Vector<W, L>],
+    gather: &GatherArgs,
+    block: &RollingArgs,
+    unit: u32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
+    let (units, own) = comptime!(form.staged.map_or((0, 0), |it| (it.units, it.weights)));
+    let mut staged = Shared::<[W]>::new_slice(comptime!((units * own) as usize));
+    // The units of a cube have consecutive vectors of channels, and after the last one the first.
+    let first = block.vectors.modulo(unit - UNIT_POS) * own + UNIT_POS;
+    #[unroll]
+    for n in 0..own {
+        let weight = filters[block.weights.modulo(first + n * units) as usize];
+        staged[(n * units + UNIT_POS) as usize] = weight.extract(0usize);
+    }
+    sync_cube();
+    let mut weights = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for tap in 0..form.taps {
+        #[unroll]
+        for t in 0..form.pixels.along.taps {
+            let at = UNIT_POS * own + tap_of(gather, tap, t, form);
+            let mut weight = Vector::<A, N>::empty();
+            #[unroll]
+            for lane in 0..N::value() {
+                let at = at + lane as u32 * block.filter;
+                weight.insert(lane, A::cast_from(staged[at as usize]));
+            }
+            weights.push(weight);
+        }
+    }
+    weights
+}
+
+/// Where the weight of a tap is after the first one of its channel.
+#[cube]
+fn tap_of(
+    gather: &GatherArgs,
+    #[comptime] tap: u32,
+    #[comptime] t: u32,
+    #[comptime] form: Form,
+) -> u32 {
+    let th = comptime!(if form.up { form.taps - 1 - tap } else { tap });
+    tap_point(gather, 0u32, th.runtime(), t.runtime()).other
 }
 
 /// Adds the products of a line of pixels: the `j`-th of those at which the line of results in slot `i` begins. Lines

@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 
-use super::{AT_ONCE, CHUNK, Form, ScatterArgs};
+use super::{AT_ONCE, CHUNK, Form, ScatterArgs, is_below};
 use crate::cube::convert::{round, widen};
 use crate::cube::registers::{Registers, zeros};
 use crate::pool::common::cube_position;
@@ -15,13 +15,13 @@ type One = Const<1>;
 const NONE: u32 = u32::MAX;
 
 #[cube(launch_unchecked)]
-pub(super) fn scatter<S: Float, A: Float>(
-    dy: &[Vector<S, One>],
+pub(super) fn scatter<D: Float, S: Float, A: Float>(
+    dy: &[Vector<D, One>],
     winners: &[Vector<i32, One>],
     dx: &mut [Vector<S, One>],
     args: &ScatterArgs,
     #[comptime] form: Form,
-    #[define(S, A)] _types: [ElemType; 2],
+    #[define(D, S, A)] _types: [ElemType; 3],
 ) {
     let mut sums = Shared::<[A]>::new_slice(comptime!((form.ring * form.ring_row()) as usize));
     let mut columns = Shared::<[u32]>::new_slice(comptime!((form.ring * form.ring_row()) as usize));
@@ -37,12 +37,12 @@ pub(super) fn scatter<S: Float, A: Float>(
             columns[(row * form.ring_row() + UNIT_POS) as usize] = NONE.runtime();
         }
     }
-    let shares = zeros::<S, One>(form.rows);
+    let shares = zeros::<D, One>(form.rows);
     let indices = zeros_of(form.rows);
     let segment = no_segment::<A>();
     // The row of the ring for the first row that a block's windows read.
     let mut start = 0u32;
-    fetch::<S>(dy, winners, args, &window_column, tile.before, &shares, &indices, form);
+    fetch::<D>(dy, winners, args, &window_column, tile.before, &shares, &indices, form);
     for block in tile.before..tile.end {
         if window_column.exists {
             let first = (block * form.done) as i32 - args.height.before;
@@ -51,15 +51,18 @@ pub(super) fn scatter<S: Float, A: Float>(
                 let top = first + row as i32 * args.height.stride;
                 let index = indices.index(row as usize).read();
                 let share = shares.index(row as usize).read();
-                let share = widen::<S, A, One>(share, form.widened).extract(0usize);
-                if index != segment.index.read() {
-                    leave::<A>(&mut sums, &mut columns, &segment, first, start, form);
-                    begin::<A>(args, &tile, &window_column, &segment, index, form);
-                }
-                // An index outside its own window is no winner.
-                let tap = segment.row.read() - top;
-                if tap >= 0 && tap < args.height.kernel {
-                    segment.sum.store(segment.sum.read() + share);
+                let share = widen::<D, A, One>(share, form.widened).extract(0usize);
+                // A window without a winner does not end the segment: the next one may have the same winner.
+                if index >= 0 {
+                    if index != segment.index.read() {
+                        leave::<A>(&mut sums, &mut columns, &segment, first, start, form);
+                        begin::<A>(args, &tile, &window_column, &segment, index, form);
+                    }
+                    // An index outside its own window is no winner.
+                    let tap = segment.row.read() - top;
+                    if is_below(tap, args.height.kernel) {
+                        segment.sum.store(segment.sum.read() + share);
+                    }
                 }
             }
             // What the next block's windows cannot contain is complete.
@@ -68,7 +71,7 @@ pub(super) fn scatter<S: Float, A: Float>(
                 segment.index.store(-1i32);
                 segment.column.store(NONE.runtime());
             }
-            fetch::<S>(dy, winners, args, &window_column, block + 1, &shares, &indices, form);
+            fetch::<D>(dy, winners, args, &window_column, block + 1, &shares, &indices, form);
         }
         sync_cube();
         let items = comptime!(form.done * form.chunks() * form.lanes);
@@ -193,13 +196,13 @@ fn zeros_of(#[comptime] count: u32) -> Sequence<RuntimeCell<i32>> {
 
 /// Starts loading a unit's windows of a block. Windows that do not exist have no winner.
 #[cube]
-fn fetch<S: Float>(
-    dy: &[Vector<S, One>],
+fn fetch<D: Float>(
+    dy: &[Vector<D, One>],
     winners: &[Vector<i32, One>],
     args: &ScatterArgs,
     window_column: &WindowColumn,
     block: u32,
-    shares: &Registers<S, One>,
+    shares: &Registers<D, One>,
     indices: &Sequence<RuntimeCell<i32>>,
     #[comptime] form: Form,
 ) {
@@ -271,11 +274,6 @@ fn begin<A: Float>(
     segment.row.store(select(is_there, row, i32::MIN.runtime()));
     segment.column.store(select(is_there, column as u32, NONE.runtime()));
     segment.sum.store(A::from_int(0));
-}
-
-#[cube]
-fn is_below(number: i32, end: i32) -> bool {
-    number >= 0 && number < end
 }
 
 /// Leaves a segment's sum in the ring, whose row `start` is the plane's row `first`.

@@ -16,9 +16,12 @@
 //! And a row of inputs has at most one winner in a column of windows: the greatest of the columns that they read. So
 //! sums never meet at one place of the ring, and every input's sum has one order: down each column, then along the row.
 //!
+//! In volumes, a launch before it makes windows of planes of those along the depth (`depth`).
+//!
 //! Both need indices that come from a maximum over the same problem. Indices outside their own window are ignored;
 //! of other indices some sums may be lost, but always the same memory is accessed.
 
+mod depth;
 mod kernel;
 
 use cubecl::prelude::*;
@@ -31,9 +34,10 @@ use crate::device::Capabilities;
 use crate::error::{PlanError, only_if};
 use crate::pool::common::window::indexing;
 use crate::pool::common::{
-    Buffers, Cubes, CubesArgs, Kernel, Planes, Settings, Task, no_config, widest_divisor,
+    Buffers, Cubes, CubesArgs, Kernel, Planes, Settings, Task, Tensor, Work, no_config,
+    widest_divisor,
 };
-use crate::pool::problem::{Problem, pixel_channels};
+use crate::pool::problem::{Problem, check_workspace, pixel_channels};
 
 pub(super) const NAME: &str = "segmented_scatter";
 
@@ -53,16 +57,15 @@ impl Kernel for Config {
     fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, gradient, any_winner, .. } = problem;
         let [depth, height, width] = pooling.grid().axes();
-        let idle = depth.kernel() == 1 && depth.stride() == 1 && depth.input() == depth.output();
         let both = |holds: fn(&Axis) -> bool| holds(height) && holds(width);
+        let all = |holds: fn(&Axis) -> bool| holds(depth) && both(holds);
         only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
         only_if(NAME, gradient, "it only computes gradients")?;
         only_if(NAME, reduction.is_extremum(), "it only computes gradients of extrema")?;
         only_if(NAME, !any_winner, "windows with the same winner may not be neighbours")?;
-        only_if(NAME, idle && depth.before() == 0, "windows are three-dimensional")?;
         only_if(NAME, height.kernel() > 1, "windows have one row")?;
-        only_if(NAME, both(|axis| axis.dilation() == 1), "windows are dilated")?;
-        only_if(NAME, both(|axis| !axis.is_uneven()), "windows differ in size or step")?;
+        only_if(NAME, all(|axis| axis.dilation() == 1), "windows are dilated")?;
+        only_if(NAME, all(|axis| !axis.is_uneven()), "windows differ in size or step")?;
         let short = both(|axis| axis.kernel().max(axis.stride()) <= LONGEST);
         only_if(NAME, short, "windows or strides are too long")
     }
@@ -70,12 +73,16 @@ impl Kernel for Config {
     fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
         let own = Settings { lanes: 1, unrolled: false, ..task.settings };
         let units = Tile::new(task.with(own)).ok_or(NO_TILE)?.units();
-        Ok((Settings { units, ..own }, Self))
+        let workspace = if depth::is_volume(task) { depth::bytes(task) } else { 0 };
+        Ok((Settings { units, workspace, ..own }, Self))
     }
 
     /// Refuses problems that this kernel does not support, and a number of units other than the tile's.
     fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
         task.check_lanes()?;
+        if depth::is_volume(task) {
+            check_workspace(depth::windows(task), depth::bytes(task), task.device)?;
+        }
         let units = Tile::new(task).ok_or(NO_TILE)?.units();
         only_if(NAME, task.settings.units == units, "a tile takes another number of units")?;
         only_if(NAME, units <= task.device.units_per_cube, "the device has too few units per cube")
@@ -95,8 +102,20 @@ impl Kernel for Config {
         let inputs = inputs / f64::from(task.settings.units) * (OF_INPUT + access);
         let rows = tile.rows as f64 * (OF_ROW + 2.0 * access);
         let blocks = (cubes.piece_blocks + halo(task, &form)) as f64;
-        let units = cubes.count * task.settings.units as usize;
-        task.launch_seconds(units, blocks * (rows + inputs + OF_BLOCK), BARRIERS * blocks)
+        let (before, bytes) = match depth::is_volume(task) {
+            true => {
+                let written = task.inputs() * task.dtype().size();
+                (depth::seconds(task), (depth::bytes(task) + written) as f64)
+            }
+            false => (0.0, task.bytes()),
+        };
+        let work = Work {
+            bytes,
+            units: (cubes.count * task.settings.units as usize) as f64,
+            instructions: blocks * (rows + inputs + OF_BLOCK),
+            waits: BARRIERS * blocks,
+        };
+        before + work.seconds(task.device)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
@@ -105,15 +124,22 @@ impl Kernel for Config {
         let winners = indices.ok_or(PlanError::Indices { needed: true })?;
         let tile = Tile::new(task).ok_or(NO_TILE)?;
         let form = Form::new(task, tile);
-        let [depth, height, width] = task.axes();
+        let [deep, height, width] = task.axes();
         let cubes = cubes(task, &tile, &form);
+        let own = depth::is_volume(task).then(|| depth::launch(task, dy, winners, client));
+        let windows = depth::windows(task);
+        let shares = if own.is_some() { task.accumulator() } else { task.elem() };
+        let [dy, winners] = match &own {
+            Some(own) => own.each_ref().map(|own| Tensor::new(own, windows)),
+            None => [dy, winners],
+        };
         let [batch, channel, position] = indexing(pooling, task.reduction().base());
         let args = ScatterArgsLaunch::new(
             cubes.args(),
             task.pixel() as u32,
             planes(task) as u32,
             halo(task, &form) as u32,
-            depth.input() as u32,
+            deep.input() as u32,
             span(height),
             span(width),
             batch,
@@ -133,7 +159,7 @@ impl Kernel for Config {
                 dx.vectors(1),
                 args,
                 form,
-                task.types(),
+                [shares, task.elem(), task.accumulator()],
             )
         };
         Ok(())
@@ -316,7 +342,10 @@ impl Form {
             ring: ((tile.rows - 1) * stride + kernel.max(stride)) as u32,
             done: (tile.rows * stride) as u32,
             rounds: task.rounds(),
-            widened: task.widening(task.dtype()),
+            widened: match depth::is_volume(task) {
+                true => Widening::Cast,
+                false => task.widening(task.dtype()),
+            },
             consecutive: indexing(task.pooling(), task.reduction().base())[2] == 1,
         }
     }
@@ -360,6 +389,11 @@ impl Form {
         let (ring, results) = (ring as usize, results as usize);
         ring * (accumulator.size() + DType::I32.size()) + results * accumulator.size()
     }
+}
+
+#[cube]
+fn is_below(number: i32, end: i32) -> bool {
+    number >= 0 && number < end
 }
 
 /// The numbers of an axis.

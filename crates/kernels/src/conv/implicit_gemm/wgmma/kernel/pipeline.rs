@@ -19,7 +19,10 @@
 //! whenever its stage is (`Im2colWalk::row_stages`), and needs no barriers of its own. A resident operand has a place for each
 //! step of a tile, and is loaded with the other operand of a cube's first tile.
 
-use cubecl::ir::dialect::general::SelectOp;
+use cubecl::ir::AddressSpace;
+use cubecl::ir::dialect::general::ReinterpretCastOp;
+use cubecl::ir::types::PointerType;
+use cubecl::ir::types::barrier::{BarrierLevel, BarrierType};
 use cubecl::prelude::barrier::Barrier;
 use cubecl::prelude::*;
 use cubecl::wgmma::MatrixDescriptor;
@@ -129,37 +132,32 @@ pub(super) fn following(slot: u32, #[comptime] places: u32) -> u32 {
     select(next == comptime!(places), 0u32, next)
 }
 
-/// A barrier for each stage.
-pub(super) type Barriers = Sequence<Shared<Barrier>>;
+/// A barrier for each stage. A barrier is a word of shared memory; arrays of barriers have no lowering, but those of words
+/// have.
+pub(super) type Barriers = Shared<[u64]>;
 
 /// Barriers that complete after `arrivals` arrivals.
 #[cube]
 pub(super) fn barriers(#[comptime] stages: u32, #[comptime] arrivals: u32) -> Barriers {
-    let mut barriers = Sequence::<Shared<Barrier>>::new();
-    #[unroll]
-    for _ in 0..stages {
-        let barrier = Barrier::shared_uninit();
-        if UNIT_POS == 0 {
-            barrier.init_manual(arrivals);
+    let barriers = Shared::<[u64]>::new_slice(comptime!(stages as usize));
+    if UNIT_POS == 0 {
+        #[unroll]
+        for stage in 0..stages {
+            barrier_of(&barriers, stage.runtime()).init_manual(arrivals);
         }
-        barriers.push(barrier);
     }
     barriers
 }
 
-/// The barrier of a stage. Barriers cannot be stored in an array, so it is selected among all. The selection is between
-/// their addresses: separate code for each barrier would be a jump through a table, and computing an address in code
-/// that only one unit of a warp runs would make the assembler treat all code around it as divergent.
+/// The barrier of a stage.
 #[cube]
-fn barrier_of(barriers: &Barriers, slot: u32) -> Barrier {
+fn barrier_of(barriers: &Barriers, stage: u32) -> Barrier {
     intrinsic!(|scope| {
-        let barrier = |nth: usize| barriers.__expand_index_method(scope, nth.into()).value(scope);
-        let mut chosen = barrier(0);
-        for nth in 1..barriers.len() {
-            let this = slot.__expand_eq_method(scope, &(nth as u32).into()).read_value(scope);
-            let select = SelectOp::new(scope.ctx_mut(), this, barrier(nth), chosen);
-            chosen = scope.register_with_result(&select);
-        }
-        chosen.into()
+        let stage = usize::__expand_cast_from(scope, stage);
+        let word = barriers.__expand_index_method(scope, stage).value(scope);
+        let barrier = BarrierType::get(scope.ctx(), BarrierLevel::Cube).into();
+        let barrier = PointerType::get(scope.ctx(), barrier, AddressSpace::Shared).to_handle();
+        let cast = ReinterpretCastOp::new(scope.ctx_mut(), barrier, word);
+        scope.register_with_result(&cast).into()
     })
 }
