@@ -27,9 +27,9 @@ def make(name):
     from torchvision.models import get_model_builder
 
     builder = get_model_builder(name)
-    # Networks over another network load its weights unless they are told not to.
-    own = inspect.signature(builder).parameters
-    return builder(**{weights: None for weights in ("weights", "weights_backbone") if weights in own})
+    # Networks for detection and segmentation download weights of the network that they are built on by default.
+    parameters = inspect.signature(builder).parameters
+    return builder(**{name: None for name in ("weights", "weights_backbone") if name in parameters})
 
 
 def each(value, rank):

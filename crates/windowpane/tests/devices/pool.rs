@@ -776,16 +776,21 @@ fn volumes() -> impl Strategy<Value = PoolCase> {
     )
 }
 
-/// Volumes with windows of any size, which overlap along the depth or leave gaps, and mostly have several rows.
+/// Volumes with windows of any size, which overlap along the depth or leave gaps, and of which some are empty.
 fn windows_in_volumes() -> impl Strategy<Value = PoolCase> {
-    let axis = || (1usize..=14, 1usize..=8, 1usize..=3, any::<bool>());
+    let axis = || (1usize..=14, 1usize..=8, 1usize..=3, 0usize..=8, 0usize..=8);
     let layout = prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)];
-    (1usize..=2, 1usize..=18, [axis(), axis(), axis()], layout, Fill::any()).prop_map(
-        |(batch, channels, axes, layout, fill)| {
+    let rounding = prop_oneof![Just(Rounding::Floor), Just(Rounding::Ceil)];
+    (1usize..=2, 1usize..=18, [axis(), axis(), axis()], (layout, rounding), Fill::any()).prop_map(
+        |(batch, channels, axes, (layout, rounding), fill)| {
             let kernel = axes.map(|(extent, kernel, ..)| kernel.min(extent));
-            let padding: [usize; 3] = from_fn(|i| if axes[i].3 { kernel[i] / 2 } else { 0 });
+            let padding: [_; 3] = from_fn(|i| {
+                let (.., before, after) = axes[i];
+                (before.min(kernel[i]), after.min(kernel[i]))
+            });
             let window = Window::new(kernel).stride(axes.map(|axis| axis.2)).padding(padding);
-            let space = Extents::from(axes.map(|axis| axis.0));
+            let (space, window) =
+                (Extents::from(axes.map(|axis| axis.0)), window.rounding(rounding));
             PoolCase { batch, channels, space, window, layout, fill }
         },
     )
@@ -1213,6 +1218,27 @@ fn indices_outside_their_windows_give_no_gradient() {
                 let indices = Tensor::from_slice(&device, &indices, [1, 2, 1]).unwrap();
                 let dx = pool.backward_with_plan(&plan, &dy, &indices).unwrap();
                 assert_eq!(dx.to_vec::<f32>().unwrap(), expected, "{device} {algorithm:?}");
+            }
+        }
+    }
+}
+
+/// The same in volumes, where windows of several planes may name one plane: no gradient goes to another window's winner.
+#[test]
+#[cfg(feature = "kernels")]
+fn indices_outside_their_windows_give_no_gradient_in_volumes() {
+    for device in devices().into_iter().filter(|device| device.client().is_some()) {
+        use PoolAlgorithm::{Gather, SegmentedScatter};
+        for algorithm in gradients_of(&device, &[Gather, SegmentedScatter]) {
+            let pool = MaxPool::new([2, 2, 2]).stride([1, 2, 2]).algorithm(algorithm);
+            let plan = pool.plan_backward(&device, DType::F32, &[1, 3, 2, 4, 1]).unwrap();
+            let dy = Tensor::from_slice(&device, &[1f32, 5.0, 2.0, 6.0], [1, 2, 1, 2, 1]).unwrap();
+            for (indices, expected) in [([10, 10, 8, 10], 2.0), ([8, 10, 10, 10], 1.0)] {
+                let indices = Tensor::from_slice(&device, &indices, [1, 2, 1, 2, 1]).unwrap();
+                let dx = pool.backward_with_plan(&plan, &dy, &indices).unwrap();
+                let mut all = [0.0; 24];
+                (all[8], all[10]) = (expected, 11.0);
+                assert_eq!(dx.to_vec::<f32>().unwrap(), all, "{device} {algorithm:?}");
             }
         }
     }

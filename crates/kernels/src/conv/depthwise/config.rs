@@ -52,19 +52,19 @@ impl Config {
         })
     }
 
-    /// The block of rows of a GPU's unit with the lowest estimate, for lines of `line` results. Units with a few rows and lanes
-    /// fill more of a device, and of those that take as long they are the ones to take.
-    fn block(task: Task<'_>, line: usize, most: u32) -> Option<Self> {
+    /// The blocks that are tried for lines of `line` results, with at most `most` lanes. Those with few rows and lanes come
+    /// first, so that they win ties: they fill more of the device.
+    fn blocks(task: Task<'_>, line: usize, most: u32) -> impl Iterator<Item = Self> {
         let [_, height, width] = task.conv.grid().axes();
-        let own = rows(line, width.kernel());
-        let held = 3 * own + width.kernel() - 1;
-        let lines = if height.kernel() >= HIGH && held <= MOST_HELD { 2 } else { 1 };
-        let blocks = [most.min(2), most].into_iter().flat_map(|lanes| {
+        let divides = rows(line, width.kernel());
+        let held = 3 * divides + width.kernel() - 1;
+        let two = height.kernel() >= HIGH && held <= MOST_HELD;
+        let mut lanes = vec![most.min(2), most];
+        lanes.dedup();
+        lanes.into_iter().flat_map(move |lanes| {
             let block = |(rows, lines)| Self { rows: rows as u32, lines, lanes, vectors: 1 };
-            [(2, 1), (4, 1), (own, lines)].map(block)
-        });
-        let seconds = |block: &Self| cost::seconds(*block, task);
-        blocks.min_by(|one, other| seconds(one).total_cmp(&seconds(other)))
+            [(2, 1), (4, 1), (divides, if two { 2 } else { 1 })].map(block)
+        })
     }
 
     /// For the weight gradient, as many lines of taps as have few sums: units with more registers hide less latency.
@@ -114,8 +114,8 @@ impl Kernel for Config {
     }
 
     /// On a processor, as many rows as leave enough registers for the weights of a row of taps. On a GPU, the walk with the
-    /// lowest estimate if units can walk down lines; otherwise as many rows as divide a line well, and two lines where
-    /// these have most of their pixels in common.
+    /// lowest estimate if units can walk down lines; otherwise, with channels last, the walk of one channel or the block with the
+    /// lowest estimate, and with channels first as many rows as divide a line well.
     fn new(task: Task<'_>) -> Option<Self> {
         let Task { conv, request, device } = task;
         let widest = widest_vector(request.dtype, device);
@@ -142,9 +142,9 @@ impl Kernel for Config {
             if conv.layout() == Layout::ChannelsLast {
                 // Large filters leave room for the weights of one channel, or for none.
                 let walk = cost::fastest(task, Self::walks(extents, conv.layout(), &[1]));
-                let own = walk.into_iter().chain(Self::block(task, results(width), lanes));
+                let candidates = walk.into_iter().chain(Self::blocks(task, results(width), lanes));
                 let seconds = |config: &Self| cost::seconds(*config, task);
-                return own.min_by(|one, other| seconds(one).total_cmp(&seconds(other)));
+                return candidates.min_by(|one, other| seconds(one).total_cmp(&seconds(other)));
             }
         }
         let (rows, lines) = match (device.cores, conv.layout()) {
@@ -212,7 +212,7 @@ impl Kernel for Config {
         }
     }
 
-    /// The packed filters, which have as many elements for units that walk down lines, or none.
+    /// The packed filters, at most: units that walk down lines may read the filters as they are.
     fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
         match request.pass {
             Pass::Weight => 0,
@@ -236,7 +236,7 @@ impl Kernel for Config {
     }
 }
 
-/// The fewest taps along the height for which a unit of a GPU that does not walk down lines has two of them, and the most
+/// The fewest taps along the height for which a unit of a GPU that does not walk down lines may have two of them, and the most
 /// vectors of pixels and sums that it then holds in registers.
 const HIGH: usize = 5;
 const MOST_HELD: usize = 26;

@@ -23,10 +23,10 @@ const RESIDENT: f64 = 1024.0;
 /// The share of the time of a copy that is not hidden behind instructions.
 const EXPOSED: f64 = 0.62;
 
-/// The instructions of a product of a unit that walks down lines with several lanes, and with one, whose weights take most
-/// of its registers.
+/// The instructions of a product of a unit that walks down lines; and of one with so many weights that those of two channels
+/// would not fit in registers. The second was fitted to 7×7 filters.
 const WALK_PRODUCT: f64 = 0.92;
-const LONE_PRODUCT: f64 = 1.4;
+const LARGE_FILTER_PRODUCT: f64 = 1.4;
 
 /// What walks cost in a layout.
 struct WalkCosts {
@@ -91,8 +91,10 @@ fn seconds_of_walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Optio
         let pixels = form.pixels;
         let loads =
             costs.load * f64::from(pixels.count()) + costs.pixel * f64::from(pixels.pixels());
-        let lone = !across && config.lanes == 1;
-        let product = if lone { LONE_PRODUCT } else { WALK_PRODUCT };
+        let product = match !across && form.has_large_filters(config.lanes) {
+            true => LARGE_FILTER_PRODUCT,
+            false => WALK_PRODUCT,
+        };
         let instructions = product * products + loads;
         let needed = form.registers(config.lanes, request.dtype);
         let lacking = 1.0 + LACKING * (needed - MOST_NEEDED).max(0.0);

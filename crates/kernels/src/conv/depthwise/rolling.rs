@@ -121,6 +121,11 @@ impl Form {
         self.taps * self.pixels.along.taps * self.pixels.along.rows
     }
 
+    /// Whether a unit with so many lanes has one, and the weights of two would not fit in its registers.
+    pub(super) fn has_large_filters(&self, lanes: u32) -> bool {
+        lanes == 1 && 2 * self.taps * self.pixels.along.taps > MOST_WEIGHTS
+    }
+
     /// The registers that a unit needs. The numbers were fitted to those of 40 kernels for CUDA.
     pub(super) fn registers(&self, lanes: u32, dtype: DType) -> f64 {
         let words = |of: DType| (f64::from(lanes) * of.size() as f64 / 4.0).max(1.0);
@@ -162,7 +167,7 @@ pub(super) enum Source {
     Packed,
 }
 
-/// The fastest source of the weights of all products of a pass, for cubes of so many units.
+/// The fastest source of the weights of all products of a pass, for cubes of `units_per_cube` units.
 pub(super) fn source(
     task: Task<'_>,
     config: Config,
@@ -210,8 +215,8 @@ pub(super) struct Filters {
     steps: WeightSteps,
     /// The elements from one channel's weights to the next one's.
     channel: usize,
-    /// The weights of a channel that a cube brings to shared memory; none if it does not.
-    staged: usize,
+    /// The weights of a channel that a cube brings to shared memory; 0 if it does not.
+    staged_per_channel: usize,
 }
 
 impl Filters {
@@ -225,13 +230,19 @@ impl Filters {
                 dtype: accumulator(dtype),
                 steps: packing.steps(),
                 channel: 1,
-                staged: 0,
+                staged_per_channel: 0,
             };
         }
         let steps = weight_steps(conv, pass);
-        let staged = if source == Source::Shared { weights_per_channel(conv) } else { 0 };
-        let (elements, channel) = (conv.filter().elements(), steps.group);
-        Self { handle: w.clone(), elements, dtype, steps, channel, staged }
+        let is_staged = source == Source::Shared;
+        Self {
+            handle: w.clone(),
+            elements: conv.filter().elements(),
+            dtype,
+            steps,
+            channel: steps.group,
+            staged_per_channel: if is_staged { weights_per_channel(conv) } else { 0 },
+        }
     }
 }
 
@@ -271,9 +282,9 @@ struct RollingArgs {
     lines: u32,
     height: u32,
     width: u32,
-    /// The elements from one channel's weights to the next one's, and all of them.
+    /// The elements from one channel's weights to the next one's, and those of all filters.
     filter: u32,
-    weights: FastDivmod<u32>,
+    filter_elements: FastDivmod<u32>,
 }
 
 /// Launches one product of a pass.
@@ -294,11 +305,11 @@ pub(super) fn launch(
     let Pieces { units, vectors, runs, pieces } = Pieces::new(conv, config, gather.axes);
     let [_, height, width] = gather.axes;
     let (cubes, dim) = grid(client, arguments.units, units);
-    let weights = (filters.staged * lanes) as u32;
+    let weights = (filters.staged_per_channel * lanes) as u32;
     let staged = (weights > 0).then_some(Staged { units: arguments.units, weights });
     let form = Form { staged, ..form };
     let loaded = if staged.is_some() { 1 } else { lanes };
-    // SAFETY: runs end with the line, reads of pixels that may be outside are moved inside, and lines after the piece are
+    // SAFETY: all units have a vector of channels whose weights are read; runs end with the line, reads of pixels that may be outside are moved inside, and lines after the piece are
     // not stored. The units of two runs that have rows in common store the same bits: each row is the same sums in the same
     // order.
     unsafe {
@@ -318,7 +329,8 @@ pub(super) fn launch(
             gather.args(conv, &filters.steps),
             numbers! { RollingArgsLaunch {
                 units, vectors, runs, pieces, lines: config.lines, height: height.rows,
-                width: width.rows, filter: filters.channel, weights: filters.elements,
+                width: width.rows, filter: filters.channel,
+                filter_elements: filters.elements,
             } },
             form,
             elem(dtype),
@@ -373,6 +385,7 @@ fn depthwise_rolling<S: Float, W: Float, A: Float, P: Size, N: Size, L: Size, O:
     } else {
         weights_of::<W, A, N, L>(filters, gather, channel * block.filter, form)
     };
+    // Units past the last one help to stage weights, and reach the barrier; their vectors of channels are remainders too.
     if i >= block.units {
         terminate!();
     }
@@ -473,7 +486,7 @@ fn weights_of<W: Float, A: Float, N: Size, L: Size>(
     weights
 }
 
-/// The same by way of shared memory, to which all units of a cube bring the weights of its channels.
+/// The same, staged through shared memory by all units of a cube.
 #[cube]
 fn staged_weights<W: Float, A: Float, N: Size, L: Size>(
     filters: &[Vector<W, L>],
@@ -488,7 +501,7 @@ fn staged_weights<W: Float, A: Float, N: Size, L: Size>(
     let first = block.vectors.modulo(unit - UNIT_POS) * own + UNIT_POS;
     #[unroll]
     for n in 0..own {
-        let weight = filters[block.weights.modulo(first + n * units) as usize];
+        let weight = filters[block.filter_elements.modulo(first + n * units) as usize];
         staged[(n * units + UNIT_POS) as usize] = weight.extract(0usize);
     }
     sync_cube();

@@ -16,17 +16,17 @@
 //! And a row of inputs has at most one winner in a column of windows: the greatest of the columns that they read. So
 //! sums never meet at one place of the ring, and every input's sum has one order: down each column, then along the row.
 //!
-//! In volumes, a launch before it makes windows of planes of those along the depth (`depth`).
-//!
-//! Both need indices that come from a maximum over the same problem. Indices outside their own window are ignored;
+//! Both facts need indices that come from a maximum over the same problem. Indices outside their own window are ignored;
 //! of other indices some sums may be lost, but always the same memory is accessed.
+//!
+//! For volumes, a first launch (`depth`) turns windows that span planes into windows of single planes.
 
 mod depth;
 mod kernel;
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, Pooling};
+use windowpane_geometry::{AXES, Axis, DType};
 
 use crate::cube::SECTOR;
 use crate::cube::convert::Widening;
@@ -37,7 +37,7 @@ use crate::pool::common::{
     Buffers, Cubes, CubesArgs, Kernel, Planes, Settings, Task, Tensor, Work, no_config,
     widest_divisor,
 };
-use crate::pool::problem::{Problem, check_workspace, pixel_channels};
+use crate::pool::problem::{Problem, check_workspace};
 
 pub(super) const NAME: &str = "segmented_scatter";
 
@@ -64,7 +64,11 @@ impl Kernel for Config {
         only_if(NAME, reduction.is_extremum(), "it only computes gradients of extrema")?;
         only_if(NAME, !any_winner, "windows with the same winner may not be neighbours")?;
         only_if(NAME, height.kernel() > 1, "windows have one row")?;
-        only_if(NAME, all(|axis| axis.dilation() == 1), "windows are dilated")?;
+        only_if(
+            NAME,
+            all(|axis| axis.kernel() == 1 || axis.dilation() == 1),
+            "windows are dilated",
+        )?;
         only_if(NAME, all(|axis| !axis.is_uneven()), "windows differ in size or step")?;
         let short = both(|axis| axis.kernel().max(axis.stride()) <= LONGEST);
         only_if(NAME, short, "windows or strides are too long")
@@ -124,14 +128,15 @@ impl Kernel for Config {
         let winners = indices.ok_or(PlanError::Indices { needed: true })?;
         let tile = Tile::new(task).ok_or(NO_TILE)?;
         let form = Form::new(task, tile);
-        let [deep, height, width] = task.axes();
+        let axes = task.axes();
         let cubes = cubes(task, &tile, &form);
-        let own = depth::is_volume(task).then(|| depth::launch(task, dy, winners, client));
-        let windows = depth::windows(task);
-        let shares = if own.is_some() { task.accumulator() } else { task.elem() };
-        let [dy, winners] = match &own {
-            Some(own) => own.each_ref().map(|own| Tensor::new(own, windows)),
-            None => [dy, winners],
+        let in_planes = depth::is_volume(task).then(|| depth::launch(task, dy, winners, client));
+        let (shares, [dy, winners]) = match &in_planes {
+            Some(tensors) => {
+                let tensor = |handle| Tensor::new(handle, depth::windows(task));
+                (task.accumulator(), tensors.each_ref().map(tensor))
+            }
+            None => (task.elem(), [dy, winners]),
         };
         let [batch, channel, position] = indexing(pooling, task.reduction().base());
         let args = ScatterArgsLaunch::new(
@@ -139,9 +144,9 @@ impl Kernel for Config {
             task.pixel() as u32,
             planes(task) as u32,
             halo(task, &form) as u32,
-            deep.input() as u32,
-            span(height),
-            span(width),
+            axes[0].input() as u32,
+            span(&axes[1]),
+            span(&axes[2]),
             batch,
             channel,
             position,
@@ -206,7 +211,7 @@ struct Tile {
 impl Tile {
     /// The tile with which a multiprocessor does the most at once.
     fn new(task: Task<'_>) -> Option<Self> {
-        let tiles = lanes(task.pooling())
+        let tiles = lanes(task)
             .flat_map(|lanes| ROWS.map(|rows| (lanes, rows)))
             .flat_map(|(lanes, rows)| Self::with(task, lanes, rows));
         let rated = tiles.map(|tile| (tile.rate(task), tile));
@@ -274,11 +279,9 @@ const RESIDENT: usize = 2048;
 const LEAST_COLUMNS: usize = 8;
 
 /// The lanes that a cube may have, the most first.
-fn lanes(pooling: &Pooling) -> impl Iterator<Item = usize> {
-    let planes = pooling.output().elements()
-        / pooling.grid().axes()[1..].iter().map(Axis::output).product::<usize>();
-    let all = match pixel_channels(pooling) {
-        1 => MOST_CHANNELS.min(planes.next_power_of_two()),
+fn lanes(task: Task<'_>) -> impl Iterator<Item = usize> {
+    let all = match task.pixel() {
+        1 => MOST_CHANNELS.min(planes(task).next_power_of_two()),
         few if few <= MOST_CHANNELS => few,
         many => widest_divisor(many, MOST_CHANNELS),
     };

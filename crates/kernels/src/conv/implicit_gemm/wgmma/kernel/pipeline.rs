@@ -60,6 +60,8 @@ impl<E: Float> Pipeline<E> {
 
     /// Releases a stage, if this unit acts for its warp.
     pub(super) fn release(&self, stage: u32, leads: bool) {
+        // Computed in code that only one unit of a warp runs, the address would make the assembler treat all code around it as
+        // divergent.
         let barrier = barrier_of(&self.empty, stage);
         if leads {
             barrier.arrive();
@@ -132,8 +134,8 @@ pub(super) fn following(slot: u32, #[comptime] places: u32) -> u32 {
     select(next == comptime!(places), 0u32, next)
 }
 
-/// A barrier for each stage. A barrier is a word of shared memory; arrays of barriers have no lowering, but those of words
-/// have.
+/// A barrier for each stage. A barrier is a word of shared memory, and CubeCL 0.12.0-pre.1 compiles arrays of words, but none of
+/// barriers.
 pub(super) type Barriers = Shared<[u64]>;
 
 /// Barriers that complete after `arrivals` arrivals.
