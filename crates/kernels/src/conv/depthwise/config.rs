@@ -56,14 +56,14 @@ impl Config {
     /// first, so that they win ties: they fill more of the device.
     fn blocks(task: Task<'_>, line: usize, most: u32) -> impl Iterator<Item = Self> {
         let [_, height, width] = task.conv.grid().axes();
-        let divides = rows(line, width.kernel());
-        let held = 3 * divides + width.kernel() - 1;
+        let dividing = rows(line, width.kernel());
+        let held = 3 * dividing + width.kernel() - 1;
         let two = height.kernel() >= HIGH && held <= MOST_HELD;
         let mut lanes = vec![most.min(2), most];
         lanes.dedup();
         lanes.into_iter().flat_map(move |lanes| {
             let block = |(rows, lines)| Self { rows: rows as u32, lines, lanes, vectors: 1 };
-            [(2, 1), (4, 1), (divides, if two { 2 } else { 1 })].map(block)
+            [(2, 1), (4, 1), (dividing, if two { 2 } else { 1 })].map(block)
         })
     }
 

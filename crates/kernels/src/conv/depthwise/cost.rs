@@ -7,7 +7,7 @@ use windowpane_geometry::{AXES, DType, Layout};
 use super::chunk_vectors;
 use super::config::Config;
 use super::form::Form;
-use super::rolling::{self, Source};
+use super::rolling;
 use crate::conv::common::{Gather, cost};
 use crate::conv::problem::Task;
 use crate::cube::SECTOR;
@@ -112,12 +112,8 @@ fn seconds_of_walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Optio
         cycles += lines * line.of_all(cubes, resident);
     }
     let copy = device.copy_seconds(cost::bytes(conv, request));
-    let (packed, staging) = match rolling::source(task, config, rolling::UNITS, gathers) {
-        Source::Packed => (1, 0.0),
-        Source::Shared => (0, rolling::staging_seconds(task, config, gathers)),
-        Source::Filters => (0, 0.0),
-    };
-    let launches = device.launch_seconds(gathers.len() + packed) + staging;
+    let (_, reading) = rolling::source(task, config, rolling::UNITS, gathers);
+    let launches = device.launch_seconds(gathers.len()) + reading;
     Some(cycles / device.clock() + costs.exposed * copy + launches)
 }
 

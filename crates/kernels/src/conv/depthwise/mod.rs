@@ -78,7 +78,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     let mut blocks: Vec<_> = Gather::all(conv, pass).collect();
     if rolling::walks(arguments.task, config) {
         let [_, w] = arguments.operands;
-        let source = rolling::source(arguments.task, config, arguments.units, &blocks);
+        let (source, _) = rolling::source(arguments.task, config, arguments.units, &blocks);
         let filters = rolling::Filters::new(arguments, w, source);
         // A product without terms has nothing to walk down.
         blocks.retain(|gather| {

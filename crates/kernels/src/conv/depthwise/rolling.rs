@@ -121,7 +121,7 @@ impl Form {
         self.taps * self.pixels.along.taps * self.pixels.along.rows
     }
 
-    /// Whether a unit with so many lanes has one, and the weights of two would not fit in its registers.
+    /// Whether units have one lane, and their registers would not hold the weights of two.
     pub(super) fn has_large_filters(&self, lanes: u32) -> bool {
         lanes == 1 && 2 * self.taps * self.pixels.along.taps > MOST_WEIGHTS
     }
@@ -167,33 +167,31 @@ pub(super) enum Source {
     Packed,
 }
 
-/// The fastest source of the weights of all products of a pass, for cubes of `units_per_cube` units.
+/// The fastest source of the weights of all products of a pass, for cubes of `units_per_cube` units, and the seconds that it
+/// takes before units can walk.
 pub(super) fn source(
     task: Task<'_>,
     config: Config,
     units_per_cube: u32,
     gathers: &[Gather],
-) -> Source {
+) -> (Source, f64) {
     let Task { conv, request: Request { pass, dtype, .. }, device } = task;
     let beside = weight_steps(conv, pass).group == 1;
     if beside || conv.layout() == Layout::ChannelsFirst {
-        return Source::Filters;
+        return (Source::Filters, 0.0);
     }
     let weights = weights_per_channel(conv) * config.lanes as usize;
     let bytes = weights.saturating_mul(units_per_cube as usize * dtype.size());
     let fits = weights <= MOST_STAGED && bytes <= MOST_SHARED.min(device.shared_bytes);
-    let staging = staging_seconds(task, config, gathers);
-    if fits && staging < device.next_launch_seconds() { Source::Shared } else { Source::Packed }
-}
-
-/// The seconds in which cubes bring weights to shared memory and read them there.
-pub(super) fn staging_seconds(task: Task<'_>, config: Config, gathers: &[Gather]) -> f64 {
-    let Task { conv, device, .. } = task;
     let units = |gather: &Gather| Pieces::new(conv, config, gather.axes).units;
     let units = gathers.iter().map(units).sum::<usize>() as f64;
-    let weights = (weights_per_channel(conv) * config.lanes as usize) as f64;
     let per_cycle = device.units_per_cycle() * device.multiprocessor_count() as f64;
-    STAGING * weights * units / (per_cycle * device.clock())
+    let staging = STAGING * weights as f64 * units / (per_cycle * device.clock());
+    let packing = device.next_launch_seconds();
+    match fits && staging < packing {
+        true => (Source::Shared, staging),
+        false => (Source::Packed, packing),
+    }
 }
 
 /// The most weights of a unit that are brought to shared memory, and the most bytes of a cube's.
@@ -309,9 +307,9 @@ pub(super) fn launch(
     let staged = (weights > 0).then_some(Staged { units: arguments.units, weights });
     let form = Form { staged, ..form };
     let loaded = if staged.is_some() { 1 } else { lanes };
-    // SAFETY: all units have a vector of channels whose weights are read; runs end with the line, reads of pixels that may be outside are moved inside, and lines after the piece are
-    // not stored. The units of two runs that have rows in common store the same bits: each row is the same sums in the same
-    // order.
+    // SAFETY: all units have a vector of channels whose weights are read, runs end with the line, reads of pixels that may be
+    // outside are moved inside, and lines after the piece are not stored. The units of two runs that have rows in common store
+    // the same bits: each row is the same sums in the same order.
     unsafe {
         depthwise_rolling::launch_unchecked(
             client,

@@ -158,8 +158,8 @@ fn along_depth<S: Float, A: Float>(
         terminate!();
     }
     let (outer, inner) = args.plane_divisor.div_mod(i);
-    let (window, channel) = args.pixel.div_mod(inner);
-    let (row, across) = args.row.div_mod(window);
+    let (place, channel) = args.pixel.div_mod(inner);
+    let (row, across) = args.row.div_mod(place);
     let column = Column {
         base: (outer * args.index_batch + channel * args.index_channel) as i32,
         top: row as i32 * args.height.stride - args.height.before,
@@ -167,7 +167,7 @@ fn along_depth<S: Float, A: Float>(
     };
     let last = args.depth.outputs as u32 - 1;
     let first = outer * (last + 1) * args.plane + inner;
-    let own = outer * args.depth.inputs as u32 * args.plane + inner;
+    let first_result = outer * args.depth.inputs as u32 * args.plane + inner;
     let mut window = 0u32;
     let mut index = winners[first as usize].extract(0usize);
     let mut at = plane_of(index, window, &column, args, form);
@@ -188,9 +188,9 @@ fn along_depth<S: Float, A: Float>(
             index = winners[(first + min(window, last) * args.plane) as usize].extract(0usize);
             at = plane_of(index, window, &column, args, form);
         }
-        let place = (own + plane as u32 * args.plane) as usize;
-        plane_sums[place] = sum;
-        plane_winners[place] = Vector::new(winner);
+        let result = (first_result + plane as u32 * args.plane) as usize;
+        plane_sums[result] = sum;
+        plane_winners[result] = Vector::new(winner);
     }
 }
 

@@ -60,7 +60,7 @@ impl<E: Float> Pipeline<E> {
 
     /// Releases a stage, if this unit acts for its warp.
     pub(super) fn release(&self, stage: u32, leads: bool) {
-        // Computed in code that only one unit of a warp runs, the address would make the assembler treat all code around it as
+        // Before the branch: if only one unit of a warp computed the address, the assembler would treat all code around it as
         // divergent.
         let barrier = barrier_of(&self.empty, stage);
         if leads {
