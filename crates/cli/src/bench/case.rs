@@ -26,6 +26,9 @@ pub(super) struct Case {
     /// The kernel to force; the plan chooses if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) algorithm: Option<String>,
+    /// The tile sizes to force, as in `--tile`; the kernel chooses those that are not named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tile: Option<String>,
     #[serde(flatten)]
     pub(super) rest: Map<String, Value>,
 }
@@ -132,10 +135,19 @@ impl Case {
 
     /// The kernel and tile that the case forces, or those forced on all cases if it names none.
     pub(super) fn forced(&self, all: Forced) -> Result<Forced, Failure> {
-        let Some(name) = &self.algorithm else { return Ok(all) };
-        let Auto(algorithm) = forced::algorithm(name)
-            .map_err(|error| Failure::Failed(format!("`algorithm` is `{name}`: {error}")))?;
-        Ok(Forced { algorithm, ..all })
+        let mut forced = all;
+        if let Some(name) = &self.algorithm {
+            let Auto(algorithm) = forced::algorithm(name)
+                .map_err(|error| Failure::Failed(format!("`algorithm` is `{name}`: {error}")))?;
+            forced.algorithm = algorithm;
+        }
+        if let Some(sizes) = &self.tile {
+            let tile = sizes
+                .parse()
+                .map_err(|error| Failure::Failed(format!("`tile` is `{sizes}`: {error}")))?;
+            forced.tile = Some(tile);
+        }
+        Ok(forced)
     }
 
     /// The error for a pass that the kind does not have.
@@ -217,14 +229,21 @@ mod tests {
         let line = json!({
             "name": "x", "kind": "avgpool", "pass": "fwd", "dtype": "f32", "layout": "nhwc",
             "n": 1, "c": 2, "size": [6], "k": [2], "s": [1], "p": [0], "d": [1], "ceil": true,
-            "divisor": 3, "algorithm": "sliding",
+            "divisor": 3, "algorithm": "sliding", "tile": "block_m=64,stages=3",
         });
         let case: Case = serde_json::from_value(line.clone()).expect("a case");
         assert_eq!(serde_json::to_value(&case).expect("a line"), line);
-        let forced = case.forced(Forced::default()).expect("a kernel");
+        let forced = case.forced(Forced::default()).expect("a kernel and a tile");
+        assert_eq!(forced.tile, "block_m=64,stages=3".parse().ok());
+        let untiled = Case { tile: None, ..case.clone() };
+        let forced = untiled.forced(Forced::default()).expect("a kernel");
         assert_eq!(forced.of_pooling().ok(), Some(Some(windowpane::PoolAlgorithm::Sliding)));
-        let unknown = Case { algorithm: Some("fast".into()), ..case };
-        assert!(unknown.forced(Forced::default()).is_err());
+        for unknown in [
+            Case { algorithm: Some("fast".into()), ..case.clone() },
+            Case { tile: Some("large".into()), ..case },
+        ] {
+            assert!(unknown.forced(Forced::default()).is_err());
+        }
     }
 
     /// Cases and filters may spell passes out.

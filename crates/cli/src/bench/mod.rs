@@ -440,11 +440,13 @@ impl Bench {
         if kernels.is_empty() {
             return vec![(case.clone(), None)];
         }
-        let variants = kernels.into_iter().enumerate().map(|(i, kernel)| {
-            let algorithm = (i > 0).then(|| kernel.to_owned()).or_else(|| case.algorithm.clone());
-            (Case { algorithm, ..case.clone() }, Some(i == 0))
-        });
-        variants.collect()
+        let other = |kernel: &str| Case {
+            algorithm: Some(kernel.into()),
+            tile: None,
+            ..case.clone()
+        };
+        let others = kernels[1..].iter().map(|kernel| (other(kernel), Some(false)));
+        [(case.clone(), Some(true))].into_iter().chain(others).collect()
     }
 
     /// The kernel and tile forced on a case: with `--tune` the fastest measured, if it differs from the
