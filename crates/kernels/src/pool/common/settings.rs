@@ -73,6 +73,10 @@ impl Settings {
             }
             // Sums of 32-bit integers need more bits. Packed integers are copied to `i32`, but their sums fit in 32
             // bits: they are the only ones that are summed where there are no 64-bit integers.
+            // One number does not, and Mesa's software driver gets its quotient in 64 bits wrong.
+            Reduction::Average(_) if dtype == DType::I32 && pooling.grid().taps() == 1 => {
+                (Extremum::Max, DType::I32)
+            }
             Reduction::Average(_) if device.int64 && matches!(dtype, DType::I32 | DType::U32) => {
                 (Extremum::Max, DType::I64)
             }
