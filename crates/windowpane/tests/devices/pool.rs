@@ -969,15 +969,22 @@ fn large_shares_do_not_overflow() {
 }
 
 /// Planes with channels first whose input rows and output rows are divisible by different powers of two, with windows
-/// that overlap or do not.
+/// that overlap or do not, and have an extent along the height or not; and signals with such rows.
 fn other_vectors() -> impl Strategy<Value = PoolCase> {
     let shapes = [(30, 2, 2, 1), (22, 2, 2, 1), (56, 2, 2, 0), (56, 3, 2, 1), (24, 3, 2, 1)];
     let shapes = [&shapes[..], &[(16, 1, 4, 0), (18, 4, 4, 3), (48, 3, 4, 0)]].concat();
+    let shapes = [&shapes[..], &[(80, 5, 5, 0), (64, 8, 8, 0), (32, 5, 1, 2)]].concat();
     let width = any::<Index>().prop_map(move |pick| *pick.get(&shapes));
-    (0usize..=3, 1usize..=3, 1usize..=9, width, Fill::any()).prop_map(
-        |(batch, channels, height, (width, kernel, stride, padding), fill)| {
-            let window = Window::new([2, kernel]).stride([2, stride]).padding([1, padding]);
-            let space = Extents::from([height, width]);
+    (0usize..=3, 1usize..=3, 0usize..=9, any::<bool>(), width, Fill::any()).prop_map(
+        |(batch, channels, height, is_tall, (width, kernel, stride, padding), fill)| {
+            let along = Window::new([kernel]).stride([stride]).padding([padding]);
+            let rows = Window::new([1, kernel]).stride([1, stride]).padding([0, padding]);
+            let planes = Window::new([2, kernel]).stride([2, stride]).padding([1, padding]);
+            let (space, window) = match (height, is_tall) {
+                (0, _) => (Extents::from([width]), along),
+                (_, false) => (Extents::from([height, width]), rows),
+                (_, true) => (Extents::from([height, width]), planes),
+            };
             PoolCase { batch, channels, space, window, layout: Layout::ChannelsFirst, fill }
         },
     )

@@ -9,14 +9,23 @@ use crate::pool::problem::{Problem, outermost, pixel_channels};
 /// The most taps for which the loops over them are unrolled.
 pub(crate) const UNROLLED_TAPS: usize = 49;
 
+/// The outputs of a strip along the width, which share taps as lanes do.
+const LEAST_LANES: usize = 4;
+
+/// The most lanes that may lie along the width beside strips along the outermost axis that has a window; `None` if they
+/// may not, or if the width is that axis.
+pub(crate) fn lanes_along_width(problem: Problem<'_>, widest: usize) -> Option<usize> {
+    let lanes = lanes_of_rows(problem, widest);
+    lanes.filter(|_| outermost(problem.pooling) < AXES - 1)
+}
+
 /// The most lanes that may lie along the width; `None` if they may not. A pixel must be one element, vectors must
 /// divide the width of input and output, and no window along the width may be empty. A gradient's vectors of windows
 /// may be shorter than those of inputs.
-pub(crate) fn lanes_along_width(problem: Problem<'_>, widest: usize) -> Option<usize> {
+fn lanes_of_rows(problem: Problem<'_>, widest: usize) -> Option<usize> {
     let Problem { pooling, gradient, .. } = problem;
     let width = &pooling.grid().axes()[AXES - 1];
-    let fits =
-        pixel_channels(pooling) == 1 && outermost(pooling) < AXES - 1 && !width.may_be_empty();
+    let fits = pixel_channels(pooling) == 1 && !width.may_be_empty();
     // With long steps, a unit would read more vectors than it finds taps in.
     let near =
         |&lanes: &usize| gradient || Reach::new(pooling, lanes, lanes).vectors() <= UNROLLED_TAPS;
@@ -36,12 +45,13 @@ pub(crate) fn divides_windows(problem: Problem<'_>, lanes: usize) -> bool {
 
 /// The lanes along the width in which strips are written: as many as divide both widths. If these are a word or less
 /// and windows share nothing, a GPU's unit has as many as divide the output's width, to compute more results from the
-/// same index arithmetic.
+/// same index arithmetic. Where windows have an extent along the width only, fewer lanes than `LEAST_LANES` do not pay off.
 pub(crate) fn lanes_written(task: Task<'_>) -> Option<usize> {
     let (width, widest) = (&task.axes()[AXES - 1], task.widest());
-    let both = lanes_along_width(task.problem, widest)?;
+    let both = lanes_of_rows(task.problem, widest)?;
     let few = !task.settings.contiguous && 4 * both <= widest && width.kernel() <= width.stride();
-    Some(if few { widest_divisor(width.output(), widest) } else { both })
+    let lanes = if few { widest_divisor(width.output(), widest) } else { both };
+    (lanes >= LEAST_LANES || outermost(task.pooling()) < AXES - 1).then_some(lanes)
 }
 
 /// The number of elements in the widest single load.

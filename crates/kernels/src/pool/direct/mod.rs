@@ -55,10 +55,16 @@ impl Kernel for Config {
     fn seconds(&self, task: Task<'_>) -> f64 {
         let (lanes, taps) = (task.lanes(), task.taps() as f64);
         let address = OF_TAP * (1.0 + f64::from(task.is_clipped()));
-        let tap = address + task.load_cost(lanes, task.load_step()) + task.reduce_cost(lanes);
+        // Each tap of a signal's window finds what the taps before it loaded.
+        let step = match task.is_signal() {
+            true => task.load_step().div_ceil(task.taps()),
+            false => task.load_step(),
+        };
+        let tap = address + task.load_cost(lanes, step) + task.reduce_cost(lanes);
+        let of_unit = OF_UNIT + task.single_cost();
         let (looped, waits) =
             if task.settings.unrolled { (0.0, 1.0) } else { (OF_LOOP, taps / IN_FLIGHT) };
-        task.launch_seconds(task.outputs() / lanes, OF_UNIT + taps * (tap + looped), waits)
+        task.launch_seconds(task.outputs() / lanes, of_unit + taps * (tap + looped), waits)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {

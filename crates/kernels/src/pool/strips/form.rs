@@ -32,8 +32,7 @@ pub(super) struct Along {
 }
 
 impl Along {
-    fn new(pooling: &Pooling, strip: usize) -> Self {
-        let axis = outermost(pooling);
+    fn new(pooling: &Pooling, axis: usize, strip: usize) -> Self {
         let own = &pooling.grid().axes()[axis];
         let (kernel, stride) = (own.kernel() as u32, own.stride() as u32);
         Self { axis, outputs: strip as u32, whole: strip == 1, kernel, stride }
@@ -53,7 +52,7 @@ impl Form {
         let columns = columns_of(task, columns);
         Self {
             window: WindowForm::new(task),
-            along: Along::new(pooling, strip),
+            along: Along::new(pooling, strip_axis(pooling, task.settings.along_width), strip),
             reach: match task.settings.along_width {
                 true => Reach::new(pooling, read, task.lanes()),
                 false => Reach::ONE,
@@ -161,6 +160,12 @@ impl Form {
             drops: form.clipped && (beyond || outside),
         }
     }
+}
+
+/// The axis that strips lie along: the outermost that has a window, or, where that is the width and lanes lie along it, the
+/// height.
+pub(super) fn strip_axis(pooling: &Pooling, along_width: bool) -> usize {
+    outermost(pooling).min(if along_width { AXES - 2 } else { AXES - 1 })
 }
 
 /// Whether the input vectors that an output vector steps over are inside the input wherever the output vector exists.

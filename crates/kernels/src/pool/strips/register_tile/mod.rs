@@ -16,7 +16,8 @@
 //! With channels first, the lanes of a vector are neighbours along the width. A row is loaded as the whole vectors that
 //! its taps touch, from which each tap takes its lanes. Read vectors divide the input's width, so that each is inside
 //! or outside as a whole. Written vectors divide the output's width, and from one of them to the next there is a whole
-//! number of vectors to read.
+//! number of vectors to read. If windows have an extent along the width only, such strips lie along the height, with one row
+//! each.
 
 mod kernel;
 mod positions;
@@ -32,8 +33,8 @@ use crate::pool::common::{
     Buffers, Kernel, MOST_UNROLLED_TAPS, Reach, Settings, Task, UNROLLED_TAPS, WARP, check_strip,
     lanes_written, optional, unrolls,
 };
-use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
-use crate::pool::strips::form::{Form, columns_of, reads};
+use crate::pool::problem::{Problem, Reduction, pixel_channels};
+use crate::pool::strips::form::{Form, columns_of, reads, strip_axis};
 use crate::pool::strips::strip::strips_args;
 
 pub(crate) const NAME: &str = "register_tile";
@@ -66,7 +67,7 @@ impl Kernel for Config {
     /// Refuses windows with too many taps, and windows dilated along the strip.
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, .. } = problem;
-        let along = &pooling.grid().axes()[outermost(pooling)];
+        let along = &pooling.grid().axes()[strip_axis(pooling, false)];
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
         only_if(NAME, problem.folds(), "it computes only extrema and averages")?;
         only_if(NAME, !pooling.grid().is_adaptive(), "window sizes follow from the input")?;
@@ -78,8 +79,8 @@ impl Kernel for Config {
     fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
         let Task { problem, settings: own, device } = task;
         let Problem { pooling, reduction, dtype, .. } = problem;
-        let along = &pooling.grid().axes()[outermost(pooling)];
         let along_width = lanes_written(task);
+        let along = &pooling.grid().axes()[strip_axis(pooling, along_width.is_some())];
         let longest = match along.stride() {
             s if s >= along.kernel() || along.output() == 1 => 1,
             1 => 4,
@@ -126,7 +127,7 @@ impl Kernel for Config {
         let pairs = !settings.contiguous && !problem.reduction.has_indices();
         let few = (1..=if pairs { 2 } else { 1 }).contains(&self.columns);
         ensure(few, PlanError::Fixed { name: "columns", kernel: NAME })?;
-        let along = &pooling.grid().axes()[outermost(pooling)];
+        let along = &pooling.grid().axes()[strip_axis(pooling, settings.along_width)];
         let [.., width] = pooling.grid().axes();
         let rows = (self.strip - 1) * along.stride() + along.kernel();
         let inner = pooling.grid().taps() / along.kernel();
@@ -145,9 +146,12 @@ impl Kernel for Config {
         let form = Form::new(task, [self.strip, self.columns], reads(task));
         let lines = (form.rows() * form.lines()) as f64;
         // Strips along the width are as far from each other as they are long.
-        let apart = if outermost(task.pooling()) == AXES - 1 { self.strip } else { 1 };
+        let apart = if form.along.axis == AXES - 1 { self.strip } else { 1 };
         let load = OF_LOAD * (1.0 + f64::from(task.is_clipped()))
-            + task.load_cost(reads(task), apart * task.load_step());
+            + match task.settings.along_width && task.is_signal() {
+                true => task.load_apart_cost(reads(task) * task.dtype().size(), form.reach.steps()),
+                false => task.load_cost(reads(task), apart * task.load_step()),
+            };
         let taps = lines * f64::from(form.columns * form.taps(2));
         let rows = f64::from(form.columns * form.along.outputs * form.along.kernel);
         let strip = lines * f64::from(form.reads()) * load
@@ -157,7 +161,9 @@ impl Kernel for Config {
             true => (1.0 + mixed(task, &form), 1.0 + OF_BRANCHES),
             false => (1.0, 1.0),
         };
-        task.launch_seconds(task.units_at(places(task, self)), OF_UNIT + strip * branches, waits)
+        let single = if self.strip > 1 { 0.0 } else { task.single_cost() };
+        let instructions = OF_UNIT + single + strip * branches;
+        task.launch_seconds(task.units_at(places(task, self)), instructions, waits)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
@@ -196,7 +202,7 @@ const ENOUGH_STRIPS: usize = 1 << 19;
 /// The number of units on each axis.
 fn places(task: Task<'_>, config: &Config) -> [usize; AXES] {
     let mut places = task.vectors_on_axes(Axis::output);
-    let along = outermost(task.pooling());
+    let along = strip_axis(task.pooling(), task.settings.along_width);
     places[along] = places[along].div_ceil(config.strip);
     places[AXES - 1] = places[AXES - 1].div_ceil(columns_of(task, config.columns));
     places

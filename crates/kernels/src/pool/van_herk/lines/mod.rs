@@ -18,7 +18,6 @@ use windowpane_geometry::{AXES, Axis, DType};
 
 use super::Tensors;
 use super::axes::block;
-use crate::cube::SECTOR;
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::elem;
 use crate::cube::transpose;
@@ -49,9 +48,9 @@ pub(super) fn seconds(task: Task<'_>, axis_pass: &AxisPass, units: u32) -> f64 {
     };
     let written = stored(axis_pass.dtypes[1].size()) + stored(position);
     // Neighbouring units have neighbouring lines, which are far from each other if they are along the rows.
-    let apart = if axis_pass.inner == 1 { SECTOR } else { 1 };
+    let apart = if axis_pass.inner == 1 { axis.input() } else { 1 };
     let loads = if passes::keeps(task, axis_pass, units) { 1.0 } else { 2.0 };
-    let load = loads * task.load_bytes_cost(axis_pass.lanes[0] * read, apart);
+    let load = loads * task.load_apart_cost(axis_pass.lanes[0] * read, apart);
     let element = OF_ELEMENT + REDUCTIONS * task.reduce_cost(axis_pass.lanes[0]) + load;
     let elements = (axis_pass.piece_blocks * block(axis) + axis.kernel()) as f64;
     let work = Work {
