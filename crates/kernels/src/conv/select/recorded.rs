@@ -98,19 +98,23 @@ fn known_devices_have_sensible_plans() {
     }
 }
 
-/// How long the tile of a kernel with the lowest estimate takes, relative to the fastest of those that were timed.
+/// How long the tile that a kernel has by its plan takes, relative to the fastest of those that were timed; if it was not
+/// timed, the one of these with the lowest estimate.
 fn regrets(tiles: &str, algorithm: Algorithm, device: &Capabilities) -> Vec<f64> {
     let regret = |line| {
         let layer = Record::parse(line);
         let (conv, request) = (layer.conv(), layer.request());
+        let plan = |tile: Option<&str>| {
+            let tile = tile.map(|tile| tile.parse().expect("a tile")).unwrap_or_default();
+            let options =
+                PlanOptions { algorithm: Some(algorithm), tile, ..PlanOptions::default() };
+            Plan::new(&conv, request, options, device).ok()
+        };
+        let own = plan(None).expect("a plan");
         let seconds = |tile: &str| {
-            let options = PlanOptions {
-                algorithm: Some(algorithm),
-                tile: tile.parse().expect("a tile"),
-                ..PlanOptions::default()
-            };
-            let plan = Plan::new(&conv, request, options, device).ok()?;
-            Some(plan.seconds(Task { conv: &conv, request, device }))
+            let plan = plan(Some(tile))?;
+            let estimate = plan.seconds(Task { conv: &conv, request, device });
+            Some(if plan == own { 0.0 } else { estimate })
         };
         // Beside resident columns, which are newer than the times, fewer stages fit than some of the tiles had.
         let chosen = layer.times().filter_map(|(tile, _)| Some((seconds(tile)?, tile)));
@@ -120,13 +124,12 @@ fn regrets(tiles: &str, algorithm: Algorithm, device: &Capabilities) -> Vec<f64>
     tiles.lines().map(regret).collect()
 }
 
-/// Of the tiles that were timed, the one with the lowest estimate is rarely much slower than the fastest. The layers of
-/// `wgmma` are those that were slower than PyTorch's before, so that most are hard, and some that were made up for tiles of
-/// 160 and 224 columns.
+/// A kernel's own tile is rarely much slower than the fastest of those that were timed. The layers of `wgmma` were drawn from
+/// those of `benches/networks.jsonl` and of 74 other networks.
 #[test]
 fn tiles_are_nearly_always_the_fastest() {
     for (tiles, algorithm, profile, most) in [
-        (WGMMA_TILES, Algorithm::Wgmma, profiles::H200, 1.015),
+        (WGMMA_TILES, Algorithm::Wgmma, profiles::H200, 1.02),
         (SIMT_TILES, Algorithm::Simt, profiles::H100, 1.05),
     ] {
         let regrets = regrets(tiles, algorithm, &profile.capabilities);
