@@ -1,4 +1,4 @@
-//! Reads any text as a table of tuned convolutions: the result is an error that names a line, or a table that is the
+//! Reads any text as a table of tuned plans: the result is an error that names a line, or a table that is the
 //! same after printing and reading it.
 
 #![no_main]

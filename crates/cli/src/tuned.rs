@@ -1,4 +1,4 @@
-//! Files of tuned convolutions: which kernel and tile was fastest for each problem.
+//! Files of tuned plans: which kernel and tile was fastest for each problem.
 
 use std::fs;
 use std::path::Path;

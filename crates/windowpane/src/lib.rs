@@ -112,20 +112,20 @@ mod plan;
 #[cfg(feature = "kernels")]
 mod plan_cache;
 mod pool;
+#[cfg(feature = "kernels")]
+mod race;
 mod recording;
 #[cfg(feature = "kernels")]
 mod speeds;
 mod tensor;
+mod tuned;
 #[cfg(feature = "kernels")]
 mod watchdog;
 #[cfg(all(feature = "kernels", target_os = "linux"))]
 mod wayland_log;
 
 pub use ceiling::ArithmeticUnit;
-pub use conv::{
-    Conv, ConvAlgorithm, ConvPlan, ConvTranspose, QuantizedConv, Tuned, UnknownConvAlgorithm,
-    UnknownTuned,
-};
+pub use conv::{Conv, ConvAlgorithm, ConvPlan, ConvTranspose, QuantizedConv, UnknownConvAlgorithm};
 pub use device::{Backend, Device, UnknownBackend};
 pub use element::Element;
 pub use error::Error;
@@ -137,6 +137,7 @@ pub use pool::{
 };
 pub use recording::Recording;
 pub use tensor::Tensor;
+pub use tuned::{Tuned, UnknownTuned};
 /// For `windowpane-burn`: there Burn lists the devices.
 #[cfg(all(feature = "kernels", target_os = "linux"))]
 #[doc(hidden)]

@@ -251,6 +251,19 @@ impl PoolPlan {
         run_again(self, inputs, results)
     }
 
+    /// Chooses the kernel by timing all that can compute the problem, which takes a second or two. Later plans of the
+    /// same problem in this process use the choice, unless they ask for a kernel.
+    ///
+    /// A plan without kernels, as on `host`, does not change. [`Tuned`](crate::Tuned) shows how to save
+    /// the choices.
+    #[doc(alias("benchmark", "autotune"))]
+    pub fn tune(&self) -> Result<Self> {
+        #[cfg(feature = "kernels")]
+        return crate::pool::tune(self);
+        #[cfg(not(feature = "kernels"))]
+        Ok(self.clone())
+    }
+
     /// The bytes of scratch memory that it needs on the device.
     pub fn workspace(&self) -> usize {
         match &self.choice {

@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// Run only cases whose name/kind/pass/dtype/layout contains this text
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Use this file of tuned convolutions
+    /// Use this file of tuned plans
     #[arg(long, value_name = "FILE")]
     tuned: Option<PathBuf>,
     /// Also record with cold caches

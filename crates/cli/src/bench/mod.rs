@@ -128,7 +128,7 @@ pub(crate) struct Bench {
     /// Let the device rest before each case, because a hot device lowers its clock
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
     rest: Duration,
-    /// First measure which kernel and tile is fastest for each convolution
+    /// First measure which kernel is fastest for each case, of convolutions with which tile
     #[arg(long)]
     tune: bool,
     /// Time every kernel that can compute a case, the chosen one first
@@ -440,11 +440,8 @@ impl Bench {
         if kernels.is_empty() {
             return vec![(case.clone(), None)];
         }
-        let other = |kernel: &str| Case {
-            algorithm: Some(kernel.into()),
-            tile: None,
-            ..case.clone()
-        };
+        let other =
+            |kernel: &str| Case { algorithm: Some(kernel.into()), tile: None, ..case.clone() };
         let others = kernels[1..].iter().map(|kernel| (other(kernel), Some(false)));
         [(case.clone(), Some(true))].into_iter().chain(others).collect()
     }
@@ -453,10 +450,14 @@ impl Bench {
     /// planned one.
     fn forced(&self, case: &Case, device: &Device) -> Result<Forced, Failure> {
         let forced = case.forced(self.cases.forced())?;
-        if !self.tune || Family::of(case)? != Family::Conv {
+        let family = Family::of(case)?;
+        if !self.tune || family == Family::Pad {
             return Ok(forced);
         }
-        let tuned = conv::tune(case, device, forced)?;
+        let tuned = match family {
+            Family::Pool => pool::tune(case, device, forced)?,
+            _ => conv::tune(case, device, forced)?,
+        };
         // Saved after each case, so that an interrupted run keeps its results.
         self.cases.tuned.as_deref().map_or(Ok(()), tuned::keep)?;
         Ok(tuned)

@@ -8,6 +8,8 @@ use windowpane_geometry::{
 
 use super::plan::{Choice, ConvPlan};
 use super::{Conv, ConvAlgorithm};
+#[cfg(feature = "kernels")]
+use crate::tuned::Found;
 use crate::{Device, Error, Result};
 
 /// Everything that the choice of a kernel depends on besides the device; the last number changes with the table of
@@ -95,7 +97,7 @@ fn choice(
     #[cfg(feature = "kernels")]
     if let Some(capabilities) = device.capabilities() {
         let request = windowpane_kernels::conv::Request { pass, dtype, precision: conv.precision };
-        let key = (request, conv.algorithm, conv.tile, *problem, super::tuned::generation());
+        let key = (request, conv.algorithm, conv.tile, *problem, crate::tuned::generation());
         let choose = || choose_kernel(conv, request, device, capabilities, problem);
         return device.convolutions().or_make(key, choose).map(Choice::Kernel);
     }
@@ -130,7 +132,8 @@ fn choose_kernel(
     use windowpane_kernels::conv as kernels;
     let kernels::Request { pass, dtype, precision } = request;
     if is_free(conv)
-        && let Some(found) = super::tuned::recall(device, || key(pass, dtype, precision, problem))
+        && let Some(Found::Conv(found)) =
+            crate::tuned::recall(device, || key(pass, dtype, precision, problem))
         && let Some(plan) = follow(&found, problem, request, capabilities)
         && crate::loop_limit::check_convolution(device, pass, problem, &plan).is_ok()
     {
@@ -163,7 +166,7 @@ fn choose_kernel(
 /// driver.
 #[cfg(feature = "kernels")]
 fn follow(
-    found: &super::tuned::Found,
+    found: &crate::tuned::FoundConv,
     problem: &Convolution,
     request: windowpane_kernels::conv::Request,
     capabilities: &windowpane_kernels::Capabilities,
@@ -195,23 +198,16 @@ pub(super) fn key(pass: Pass, dtype: DType, precision: Precision, problem: &Conv
         Pass::Weight => "filter",
         Pass::Bias => "bias",
     };
-    let (input, filter, grid) = (problem.input(), problem.filter(), problem.grid());
-    let axes = || grid.axes().iter().skip(grid.axes().len() - grid.rank());
-    let each =
-        |of: fn(&windowpane_geometry::Axis) -> String| axes().map(of).collect::<Vec<_>>().join(",");
+    let (input, filter) = (problem.input(), problem.filter());
     format!(
-        "{pass} {dtype} {precision} {} {} n={} c={} filters={} groups={} size={} k={} s={} d={} p={}",
+        "{pass} {dtype} {precision} {} {} n={} c={} filters={} groups={} {}",
         problem.layout(),
         problem.filter_layout(),
         input.batch(),
         input.channels(),
         filter.count(),
         problem.groups(),
-        each(|axis| axis.input().to_string()),
-        each(|axis| axis.kernel().to_string()),
-        each(|axis| axis.stride().to_string()),
-        each(|axis| axis.dilation().to_string()),
-        each(|axis| format!("{}:{}", axis.before(), axis.after())),
+        crate::tuned::windows(problem.grid()),
     )
 }
 

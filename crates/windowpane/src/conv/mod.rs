@@ -6,13 +6,11 @@ mod plan;
 mod run;
 #[cfg(feature = "kernels")]
 mod tune;
-mod tuned;
 
 pub use algorithm::{ConvAlgorithm, UnknownConvAlgorithm};
 #[cfg(feature = "kernels")]
 pub(crate) use choice::Key;
 pub use plan::ConvPlan;
-pub use tuned::{Tuned, UnknownTuned};
 
 use windowpane_geometry::{
     Activation, DType, Extents, FilterLayout, Layout, Padding, PaddingMode, Pass, Precision,

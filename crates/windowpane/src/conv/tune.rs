@@ -7,20 +7,9 @@ use windowpane_geometry::{DType, Pass, Shape, TileOverrides};
 use windowpane_kernels::conv::{Arrangement, Plan};
 
 use super::plan::{Choice, ConvPlan};
-use super::tuned::{self, Found};
+use crate::race::{Race, is_faster};
+use crate::tuned::{self, Found, FoundConv};
 use crate::{Result, Tensor};
-
-/// The target duration of a window of launches, its maximum number of launches, and the number of windows (the
-/// fastest counts).
-const WINDOW: f64 = 2e-3;
-const MOST_LAUNCHES: f64 = 50.0;
-const WINDOWS: usize = 5;
-
-/// A plan that takes this many times as long as the fastest is measured only once.
-const HOPELESS: f64 = 2.0;
-
-/// The relative gain a plan needs to replace another; less may be noise.
-const GAIN: f64 = 0.02;
 
 /// The fastest plan among those that respect the options, of which at most `most` are measured.
 pub(super) fn tune(plan: &ConvPlan, most: usize) -> Result<ConvPlan> {
@@ -38,23 +27,23 @@ pub(super) fn tune(plan: &ConvPlan, most: usize) -> Result<ConvPlan> {
         search.try_plan(other);
     }
     loop {
-        let before = search.best;
+        let before = search.race.best;
         let Some((best, _)) = before else { break };
         for near in best.neighbours(problem, request, capabilities) {
             search.try_plan(near);
         }
-        if search.best == before || search.seen.len() >= most {
+        if search.race.best == before || search.seen.len() >= most {
             break;
         }
     }
-    let best = search.best.map_or(own, |(best, _)| best);
+    let best = search.race.best.map_or(own, |(best, _)| best);
     let kernel = if best == own || search.is_faster(best, own)? { best } else { own };
     let tuned = ConvPlan { choice: Choice::Kernel(kernel), ..plan.clone() };
     if plan.is_free() {
         let Plan { arrangement, splits, .. } = kernel;
         let Arrangement { layout, change } = arrangement;
         let (algorithm, tile, layout) = (tuned.algorithm(), kernel.tile(), Some(layout));
-        let found = Found { algorithm, layout, change, tile, splits };
+        let found = Found::Conv(FoundConv { algorithm, layout, change, tile, splits });
         tuned::remember(&plan.device, plan.key(), found);
     }
     Ok(tuned)
@@ -67,8 +56,7 @@ struct Search<'a> {
     results: Vec<Tensor>,
     seen: Vec<Plan>,
     most: usize,
-    /// The fastest plan and its time in seconds.
-    best: Option<(Plan, f64)>,
+    race: Race<Plan>,
 }
 
 impl<'a> Search<'a> {
@@ -89,7 +77,7 @@ impl<'a> Search<'a> {
             let filters = [plan.problem.filter().count()];
             inputs.push(Tensor::random(&plan.device, DType::F32, filters, 3)?);
         }
-        Ok(Self { plan, inputs, results: Vec::new(), seen: Vec::new(), most, best: None })
+        Ok(Self { plan, inputs, results: Vec::new(), seen: Vec::new(), most, race: Race::new() })
     }
 
     /// Measures a new plan if it respects the options. A plan that does not run is not a candidate.
@@ -125,36 +113,19 @@ impl<'a> Search<'a> {
         // The first launch compiles the kernel and fails if it cannot run.
         self.launch(&candidate, 1)?;
         self.results.iter().try_for_each(Tensor::wait)?;
-        let once = self.launch(&candidate, 1)?;
-        if self.best.is_some_and(|(_, best)| once > HOPELESS * best) {
-            return Ok(());
-        }
-        let launches = (WINDOW / once.max(1e-9)).clamp(1.0, MOST_LAUNCHES) as u32;
-        let mut fastest = f64::INFINITY;
-        for _ in 0..WINDOWS {
-            fastest = fastest.min(self.launch(&candidate, launches)?);
-        }
-        self.results.iter().try_for_each(Tensor::wait)?;
-        if self.best.is_none_or(|(_, best)| fastest < best * (1.0 - GAIN)) {
-            self.best = Some((plan, fastest));
-        }
-        Ok(())
+        let mut race = core::mem::replace(&mut self.race, Race::new());
+        let timed = race.enter(plan, |launches| self.launch(&candidate, launches));
+        self.race = race;
+        timed?;
+        self.results.iter().try_for_each(Tensor::wait)
     }
 
-    /// Whether a plan is faster than another when both run alternately, so that disturbances affect both.
+    /// Whether a plan is faster than another.
     fn is_faster(&mut self, plan: Plan, other: Plan) -> Result<bool> {
-        let both = [plan, other].map(|plan| self.with(plan));
-        let longest = both.iter().map(|plan| self.launch(plan, 1)).collect::<Result<Vec<_>>>()?;
-        let longest = longest.into_iter().fold(1e-9, f64::max);
-        let launches = (WINDOW / longest).clamp(1.0, MOST_LAUNCHES) as u32;
-        let mut fastest = [f64::INFINITY; 2];
-        for _ in 0..WINDOWS {
-            for (plan, fastest) in both.iter().zip(&mut fastest) {
-                *fastest = fastest.min(self.launch(plan, launches)?);
-            }
-        }
+        let [plan, other] = [plan, other].map(|plan| self.with(plan));
+        let is_faster = is_faster(plan, other, |plan, launches| self.launch(plan, launches))?;
         self.results.iter().try_for_each(Tensor::wait)?;
-        Ok(fastest[0] < fastest[1] * (1.0 - GAIN))
+        Ok(is_faster)
     }
 
     /// The mean seconds of one of `launches` launches.

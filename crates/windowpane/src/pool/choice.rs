@@ -7,9 +7,10 @@ use super::{Operator, Options};
 use crate::plan::Choice;
 use crate::{Device, Error, PoolAlgorithm, PoolPlan, Result};
 
-/// Everything that the choice of a kernel depends on besides the device.
+/// Everything that the choice of a kernel depends on besides the device; the last number changes with the table of
+/// tuned choices.
 #[cfg(feature = "kernels")]
-pub(crate) type Key = (Operator, Option<PoolAlgorithm>, DType, Pooling);
+pub(crate) type Key = (Operator, Option<PoolAlgorithm>, DType, Pooling, usize);
 
 /// Plans an operator on tensors with these dimensions.
 pub(super) fn plan(
@@ -20,12 +21,12 @@ pub(super) fn plan(
     dims: &[usize],
 ) -> Result<PoolPlan> {
     let pooling = options.pooling(Shape::from_dims(dims, options.layout)?)?;
-    plan_pooling(options, operator, device, dtype, pooling)
+    plan_pooling(options.algorithm, operator, device, dtype, pooling)
 }
 
 /// Plans an operator for a problem that is already checked.
 pub(super) fn plan_pooling(
-    options: &Options,
+    algorithm: Option<PoolAlgorithm>,
     operator: Operator,
     device: &Device,
     dtype: DType,
@@ -33,12 +34,12 @@ pub(super) fn plan_pooling(
 ) -> Result<PoolPlan> {
     device.require(dtype)?;
     operator.check(&pooling, dtype)?;
-    let choice = choose(options, operator, device, dtype, &pooling)?;
+    let choice = choose(algorithm, operator, device, dtype, &pooling)?;
     Ok(PoolPlan { device: device.clone(), operator, pooling, dtype, choice })
 }
 
 fn choose(
-    options: &Options,
+    algorithm: Option<PoolAlgorithm>,
     operator: Operator,
     device: &Device,
     dtype: DType,
@@ -46,13 +47,14 @@ fn choose(
 ) -> Result<Choice> {
     #[cfg(feature = "kernels")]
     if let (Some(client), Some(capabilities)) = (device.own_client(), device.capabilities()) {
-        let key = (operator.without_seed(), options.algorithm, dtype, *pooling);
+        let table = crate::tuned::generation();
+        let key = (operator.without_seed(), algorithm, dtype, *pooling, table);
         let choose =
-            || choose_kernel(options, operator, (client, capabilities), device, dtype, pooling);
+            || choose_kernel(algorithm, operator, (client, capabilities), device, dtype, pooling);
         return device.poolings().or_make(key, choose).map(Choice::Kernel);
     }
     let _ = dtype;
-    match options.algorithm {
+    match algorithm {
         Some(PoolAlgorithm::Direct) => Ok(Choice::Host(PoolAlgorithm::Direct)),
         Some(PoolAlgorithm::Sliding) if operator.slides() => {
             Ok(Choice::Host(PoolAlgorithm::Sliding))
@@ -72,9 +74,10 @@ fn choose(
     }
 }
 
+/// A tuned kernel, the one that was asked for, or else the planner's choice.
 #[cfg(feature = "kernels")]
 fn choose_kernel(
-    options: &Options,
+    algorithm: Option<PoolAlgorithm>,
     operator: Operator,
     (client, capabilities): (&cubecl::client::Client, &windowpane_kernels::Capabilities),
     device: &Device,
@@ -83,7 +86,16 @@ fn choose_kernel(
 ) -> Result<windowpane_kernels::pool::Plan> {
     use windowpane_kernels::{PlanError, can_rank, has_powers, pool};
     let problem = operator.problem(pooling, dtype);
-    let named = match options.algorithm {
+    let key = || super::tune::key(operator, dtype, pooling);
+    if algorithm.is_none()
+        && let Some(crate::tuned::Found::Pool(found)) = crate::tuned::recall(device, key)
+        && let Some(kernel) = found.kernel()
+        && let Ok(plan) = pool::Plan::with(kernel, problem, capabilities)
+        && crate::loop_limit::check_pooling(device, operator, pooling, &plan).is_ok()
+    {
+        return Ok(plan);
+    }
+    let named = match algorithm {
         None => None,
         Some(algorithm) => {
             let none = || no_kernel(algorithm, device, "it is an algorithm of `host`");

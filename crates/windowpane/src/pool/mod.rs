@@ -4,6 +4,8 @@ mod choice;
 mod host;
 mod operator;
 mod run;
+#[cfg(feature = "kernels")]
+mod tune;
 
 pub(crate) use operator::Operator;
 pub(crate) use run::run_again;
@@ -13,6 +15,8 @@ use windowpane_geometry::{Extents, Layout, Pooling, Shape, Window};
 use crate::{PoolAlgorithm, Result};
 #[cfg(feature = "kernels")]
 pub(crate) use choice::Key;
+#[cfg(feature = "kernels")]
+pub(crate) use tune::tune;
 
 /// The options of every pooling.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -104,7 +104,7 @@ impl MaxUnpool {
         let pooled = Shape::from_dims(dims, self.layout)?;
         let unpooled = pooled.with_space(self.output.of_rank(pooled.space().rank())?)?;
         let options = self.options(dims)?;
-        plan_pooling(&options, operator, device, dtype, options.pooling(unpooled)?)
+        plan_pooling(options.algorithm, operator, device, dtype, options.pooling(unpooled)?)
     }
 
     /// The pooling that this reverses. Only the number of windows matters, which must be the number of elements of a

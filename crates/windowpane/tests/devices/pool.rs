@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use windowpane::{
     AvgPool, Backend, DType, Device, Divisor, Element, Error, IndexBase, Layout, LpPool, MaxPool,
-    MinPool, PoolAlgorithm, PoolPlan, SumPool, Tensor,
+    MinPool, PoolAlgorithm, PoolPlan, SumPool, Tensor, Tuned,
 };
 use windowpane_geometry::{Extents, Extremum, Pooling, Rounding, Shape, Window};
 use windowpane_reference::pool::{
@@ -1270,6 +1270,58 @@ fn windows_in_planes_of_padding_are_empty() {
             };
             let found = pool.forward_with_plan(&plan, &x).unwrap().to_vec::<f64>().unwrap();
             assert_eq!(found, expected, "{device} {}", plan.algorithm());
+        }
+    }
+}
+
+/// A tuned plan gives the right result, forward and backward. Later plans of its problem follow it, also by a table that was
+/// saved; plans that ask for a kernel do not.
+#[test]
+fn tuned_plans_are_right_and_are_followed() {
+    // No other test uses these dimensions, because the process remembers tuned plans.
+    let dims = [2, 11, 23, 4];
+    let max = MaxPool::new([3, 3]).stride([1, 1]).padding([1, 1]);
+    for device in devices() {
+        let x = Tensor::random(&device, DType::F32, dims, 5).unwrap();
+        let elements = x.to_vec::<f32>().unwrap();
+        let plan = || max.plan_with_indices(&device, DType::F32, &dims).unwrap();
+        let tuned = plan().tune().unwrap();
+        assert_eq!(plan(), tuned, "{device}");
+        let (y, indices) = max.forward_with_indices(&x).unwrap();
+        let pooling = *tuned.pooling();
+        let (of, by, base) = (Extremum::Max, Reference::Direct, IndexBase::Plane);
+        let (values, positions) = extremum_with_indices(of, by, &pooling, base, &elements);
+        assert_same(&y.to_vec::<f32>().unwrap(), &values).unwrap();
+        assert_same(&indices.to_vec::<i32>().unwrap(), &positions).unwrap();
+        let backward = || max.plan_backward(&device, DType::F32, &dims).unwrap();
+        let gradient = backward().tune().unwrap();
+        assert_eq!(backward(), gradient, "{device}");
+        let dx = max.backward(&y, &indices, &dims).unwrap().to_vec::<f32>().unwrap();
+        let sum = |numbers: &[f32]| numbers.iter().map(|number| f64::from(*number)).sum::<f64>();
+        let (dx, dy) = (sum(&dx), sum(&y.to_vec::<f32>().unwrap()));
+        assert!((dx - dy).abs() < 1e-3, "{device}: {dx} {dy}");
+
+        let forced = max.algorithm(PoolAlgorithm::RegisterTile);
+        if let Some(forced) = planned(forced.plan_with_indices(&device, DType::F32, &dims)).unwrap()
+        {
+            assert_eq!(forced.algorithm(), PoolAlgorithm::RegisterTile);
+        }
+        if device == Device::host() {
+            continue;
+        }
+
+        // The entries of another table are followed, except those that no kernel can run.
+        let table = Tuned::all().to_string();
+        let is_own = |line: &&str| {
+            line.starts_with("pooling max-pooling-with-indices") && line.contains("size=11,23")
+        };
+        let (problem, _) = table.lines().find(is_own).unwrap().split_once(" = ").unwrap();
+        let (title, _) = table.split_once('\n').unwrap();
+        let section = format!("{title}\n[{} {}]", device.backend(), device.name());
+        for (algorithm, is_followed) in [("direct", true), ("gather", false)] {
+            let other = format!("{section}\n{problem} = {algorithm}\n");
+            other.parse::<Tuned>().unwrap().apply();
+            assert_eq!(plan().algorithm().name() == algorithm, is_followed, "{device}: {other}");
         }
     }
 }

@@ -142,9 +142,10 @@ fn emulated() -> bool {
 
 /// Kernels and tiles are chosen by measuring, saved in a file, and used by commands that read the file.
 #[test]
-fn convolutions_are_tuned_and_the_table_is_followed() {
+fn cases_are_tuned_and_the_table_is_followed() {
     let folder = Folder::new();
-    let file = write(&folder, &[conv("fwd", "f32", "nhwc")]);
+    let pool = case("x", "maxpool", "fwd", "f32", "nhwc");
+    let file = write(&folder, &[pool, conv("fwd", "f32", "nhwc")]);
     let Some(device) = Device::all().into_iter().find(|it| it.backend().name() != "host") else {
         return;
     };
@@ -158,7 +159,8 @@ fn convolutions_are_tuned_and_the_table_is_followed() {
     let text = fs::read_to_string(&table).expect("a table");
     assert!(text.contains(device.name()) && text.contains("forward f32 strict"), "{text}");
     // A different choice, to check that the table's choice is used.
-    let kept = text.lines().last().expect("a line");
+    assert!(text.contains("pooling max-pooling f32"), "{text}");
+    let kept = text.lines().find(|line| line.starts_with("forward")).expect("a line");
     let problem = kept.split(" = ").next().expect("a problem");
     let direct = text.replace(kept, &format!("{problem} = direct splits=1"));
     fs::write(&table, direct).expect("a file for the test");

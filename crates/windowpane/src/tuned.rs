@@ -6,13 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
+#[cfg(feature = "kernels")]
+use windowpane_geometry::{Axis, Grid};
 use windowpane_geometry::{Change, Layout, Tile, TileOverrides};
 
-use super::ConvAlgorithm;
 #[cfg(feature = "kernels")]
 use crate::Device;
+use crate::{ConvAlgorithm, PoolAlgorithm};
 
-/// Convolutions whose kernel and tile were chosen by measuring: a table that can be saved as text and
+/// Convolutions and poolings whose kernels and tiles were chosen by measuring: a table that can be saved as text and
 /// that later plans use.
 ///
 /// ```
@@ -37,16 +39,26 @@ pub struct Tuned {
 
 /// The choice for a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) algorithm: ConvAlgorithm,
-    /// The layout that the kernel computes in; `None`, as in tables of earlier versions, for the planner's choice.
-    pub(super) layout: Option<Layout>,
-    /// What else is done with the tensors first.
-    pub(super) change: Option<Change>,
-    pub(super) tile: Option<Tile>,
-    /// The number of parts of each sum (split-K).
-    pub(super) splits: usize,
+pub(crate) enum Found {
+    Conv(FoundConv),
+    Pool(PoolAlgorithm),
 }
+
+/// The choice for a convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FoundConv {
+    pub(crate) algorithm: ConvAlgorithm,
+    /// The layout that the kernel computes in; `None`, as in tables of earlier versions, for the planner's choice.
+    pub(crate) layout: Option<Layout>,
+    /// What else is done with the tensors first.
+    pub(crate) change: Option<Change>,
+    pub(crate) tile: Option<Tile>,
+    /// The number of parts of each sum (split-K).
+    pub(crate) splits: usize,
+}
+
+/// The first word of a pooling's problem.
+pub(crate) const POOLING: &str = "pooling";
 
 /// The choices that plans in this process use.
 static REMEMBERED: RwLock<Tuned> = RwLock::new(Tuned::new());
@@ -56,7 +68,7 @@ static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
 /// A number that changes whenever plans may change.
 #[cfg(feature = "kernels")]
-pub(super) fn generation() -> usize {
+pub(crate) fn generation() -> usize {
     GENERATION.load(Ordering::Acquire)
 }
 
@@ -89,14 +101,14 @@ impl Tuned {
 }
 
 #[cfg(feature = "kernels")]
-pub(super) fn remember(device: &Device, problem: String, found: Found) {
+pub(crate) fn remember(device: &Device, problem: String, found: Found) {
     let found = BTreeMap::from([((name_of(device), problem), found)]);
     Tuned { found }.apply();
 }
 
 /// The choice for a problem, whose key is computed only if the table is not empty.
 #[cfg(feature = "kernels")]
-pub(super) fn recall(device: &Device, problem: impl FnOnce() -> String) -> Option<Found> {
+pub(crate) fn recall(device: &Device, problem: impl FnOnce() -> String) -> Option<Found> {
     let remembered = REMEMBERED.read().unwrap_or_else(PoisonError::into_inner);
     if remembered.is_empty() {
         return None;
@@ -110,8 +122,23 @@ fn name_of(device: &Device) -> String {
     format!("{} {}", device.backend(), device.name())
 }
 
+/// The sizes of windows as a part of a problem's text.
+#[cfg(feature = "kernels")]
+pub(crate) fn windows(grid: &Grid) -> String {
+    let axes = || grid.axes().iter().skip(grid.axes().len() - grid.rank());
+    let each = |of: fn(&Axis) -> String| axes().map(of).collect::<Vec<_>>().join(",");
+    format!(
+        "size={} k={} s={} d={} p={}",
+        each(|axis| axis.input().to_string()),
+        each(|axis| axis.kernel().to_string()),
+        each(|axis| axis.stride().to_string()),
+        each(|axis| axis.dilation().to_string()),
+        each(|axis| format!("{}:{}", axis.before(), axis.after())),
+    )
+}
+
 /// The first line of the text.
-const TITLE: &str = "# windowpane: tuned convolutions, version 1";
+const TITLE: &str = "# windowpane: tuned plans, version 1";
 
 /// Prints a section per device, with a line per problem: the problem, `=`, and how it runs.
 impl fmt::Display for Tuned {
@@ -119,10 +146,16 @@ impl fmt::Display for Tuned {
         writeln!(f, "{TITLE}")?;
         let mut last = None;
         for ((device, problem), found) in &self.found {
-            let Found { algorithm, layout, change, tile, splits } = found;
             if last.replace(device) != Some(device) {
                 writeln!(f, "[{device}]")?;
             }
+            let FoundConv { algorithm, layout, change, tile, splits } = match found {
+                Found::Conv(found) => found,
+                Found::Pool(algorithm) => {
+                    writeln!(f, "{problem} = {algorithm}")?;
+                    continue;
+                }
+            };
             write!(f, "{problem} = {algorithm} splits={splits}")?;
             if let Some(layout) = layout {
                 write!(f, " layout={layout}")?;
@@ -139,9 +172,9 @@ impl fmt::Display for Tuned {
     }
 }
 
-/// The error for text that is not a table of tuned convolutions.
+/// The error for text that is not a table of tuned plans.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} is not part of a table of tuned convolutions: {reason}; tune again")]
+#[error("line {line} is not part of a table of tuned plans: {reason}; tune again")]
 pub struct UnknownTuned {
     line: usize,
     reason: String,
@@ -177,6 +210,10 @@ fn entry(device: Option<&String>, text: &str) -> Result<((String, String), Found
     let (problem, found) = text.split_once(" = ").ok_or("it has no ` = `")?;
     let mut words = found.split_whitespace();
     let algorithm = words.next().ok_or("it names no algorithm")?;
+    if problem.split_whitespace().next() == Some(POOLING) {
+        let algorithm = algorithm.parse().map_err(|error| format!("{error}"))?;
+        return Ok(((device.clone(), problem.into()), Found::Pool(algorithm)));
+    }
     let algorithm = algorithm.parse().map_err(|error| format!("{error}"))?;
     let splits = words.next().and_then(|word| word.strip_prefix("splits=")?.parse().ok());
     let splits = splits.ok_or("it has no `splits=NUMBER`")?;
@@ -199,8 +236,8 @@ fn entry(device: Option<&String>, text: &str) -> Result<((String, String), Found
         whole(&overrides).ok_or("its tile lacks numbers".to_owned())
     });
     let tile = tile.transpose()?;
-    let found = Found { algorithm, layout, change, tile, splits };
-    Ok(((device.clone(), problem.into()), found))
+    let found = FoundConv { algorithm, layout, change, tile, splits };
+    Ok(((device.clone(), problem.into()), Found::Conv(found)))
 }
 
 /// The tile, if all its numbers are given.
@@ -236,33 +273,37 @@ mod tests {
             found: BTreeMap::from([
                 (
                     key("cuda NVIDIA [x], driver 1", "forward f32 n=1"),
-                    Found {
+                    Found::Conv(FoundConv {
                         algorithm: ConvAlgorithm::Simt,
                         layout: Some(Layout::ChannelsLast),
                         change: None,
                         tile: Some(tile),
                         splits: 1,
-                    },
+                    }),
                 ),
                 (
                     key("cuda NVIDIA [x], driver 1", "forward f32 n=2"),
-                    Found {
+                    Found::Conv(FoundConv {
                         algorithm: ConvAlgorithm::Direct,
                         layout: None,
                         change: None,
                         tile: None,
                         splits: 8,
-                    },
+                    }),
                 ),
                 (
                     key("wgpu other", "forward f32 n=1"),
-                    Found {
+                    Found::Conv(FoundConv {
                         algorithm: ConvAlgorithm::Direct,
                         layout: Some(Layout::ChannelsFirst),
                         change: Some(Change::Sampled),
                         tile: None,
                         splits: 1,
-                    },
+                    }),
+                ),
+                (
+                    key("wgpu other", "pooling max-pooling f32 n=1"),
+                    Found::Pool(PoolAlgorithm::VanHerk),
                 ),
             ]),
         };
@@ -278,6 +319,7 @@ mod tests {
             ("[a]\nforward direct splits=1", 3),
             ("[a]\nforward = fast splits=1", 3),
             ("[a]\nforward = direct", 3),
+            ("[a]\npooling max = simt", 3),
             ("[a]\n\nforward = tiled splits=1 block_m=4", 4),
             ("[a]\nforward = direct splits=1 layout=nhwc", 3),
             ("[a]\nforward = direct splits=1 layout=channels-last,turned", 3),
