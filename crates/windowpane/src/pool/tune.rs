@@ -37,19 +37,13 @@ pub(crate) fn tune(plan: &PoolPlan) -> Result<PoolPlan> {
     let inputs = inputs(plan)?;
     let inputs: Vec<&Tensor> = inputs.iter().collect();
     let with = |kernel: Plan| PoolPlan { choice: Choice::Kernel(kernel), ..plan.clone() };
-    let mut results = Vec::new();
-    let mut launch = |candidate: &PoolPlan, launches: u32| {
-        let run = || (0..launches).try_for_each(|_| run_again(candidate, &inputs, &mut results));
-        let ((), took) = plan.device.time(run)?;
-        Ok(took.as_secs_f64() / f64::from(launches))
-    };
     let mut race = Race::new();
     for kernel in plans {
-        let candidate = with(kernel);
+        // A failure stays attached to the memory that the plan should have written, so each has its own.
+        let (candidate, mut results) = (with(kernel), Vec::new());
+        let mut launch = |launches| seconds(&candidate, &inputs, &mut results, launches);
         // The first launch compiles the kernel and fails if it cannot run.
-        let timed = launch(&candidate, 1)
-            .and_then(|_| race.enter(kernel, |launches| launch(&candidate, launches)));
-        match timed {
+        match launch(1).and_then(|_| race.enter(kernel, launch)) {
             Err(error) if kernel != own => {
                 tracing::debug!(%error, ?kernel, "a plan does not run and is skipped");
             }
@@ -57,11 +51,25 @@ pub(crate) fn tune(plan: &PoolPlan) -> Result<PoolPlan> {
         }
     }
     let best = race.best.map_or(own, |(best, _)| best);
+    let mut results = Vec::new();
+    let launch = |plan: &PoolPlan, launches| seconds(plan, &inputs, &mut results, launches);
     let faster = best != own && is_faster(with(best), with(own), launch)?;
     let tuned = with(if faster { best } else { own });
     let key = key(plan.operator, plan.dtype, &plan.pooling);
     tuned::remember(&plan.device, key, Found::Pool(tuned.algorithm()));
     Ok(tuned)
+}
+
+/// The mean seconds of one of `launches` launches.
+fn seconds(
+    plan: &PoolPlan,
+    inputs: &[&Tensor],
+    results: &mut Vec<Tensor>,
+    launches: u32,
+) -> Result<f64> {
+    let run = || (0..launches).try_for_each(|_| run_again(plan, inputs, results));
+    let ((), took) = plan.device.time(run)?;
+    Ok(took.as_secs_f64() / f64::from(launches))
 }
 
 /// Random inputs, and indices of maxima where indices are read.
@@ -107,10 +115,11 @@ pub(super) fn key(operator: Operator, dtype: DType, pooling: &Pooling) -> String
     };
     let (input, name) = (pooling.input(), operator.name().replace(' ', "-"));
     format!(
-        "{POOLING} {name}{options} {dtype} {} n={} c={} {}",
+        "{POOLING} {name}{options} {dtype} {} n={} c={} {} output={}",
         pooling.layout(),
         input.batch(),
         input.channels(),
         windows(pooling.grid()),
+        pooling.output().space().to_string().replace('×', ","),
     )
 }
