@@ -177,6 +177,8 @@ pub struct PoolPlan {
     pub(crate) operator: Operator,
     pub(crate) pooling: Pooling,
     pub(crate) dtype: DType,
+    /// The algorithm that was asked for.
+    pub(crate) asked: Option<PoolAlgorithm>,
     pub(crate) choice: Choice,
 }
 
@@ -251,10 +253,10 @@ impl PoolPlan {
         run_again(self, inputs, results)
     }
 
-    /// Chooses the kernel by timing all that can compute the problem, which takes a second or two. Later plans of the
-    /// same problem in this process use the choice, unless they ask for a kernel.
+    /// Chooses the kernel by timing those that can compute the problem, which takes from a moment to some seconds. Later plans
+    /// of the same problem in this process use the choice, unless they ask for a kernel.
     ///
-    /// A plan without kernels, as on `host`, does not change. [`Tuned`](crate::Tuned) shows how to save
+    /// A plan that asked for a kernel, or has none, as on `host`, does not change. [`Tuned`](crate::Tuned) shows how to save
     /// the choices.
     #[doc(alias("benchmark", "autotune"))]
     pub fn tune(&self) -> Result<Self> {
@@ -338,8 +340,15 @@ impl PoolPlan {
             }
             let problem = self.operator.problem(&self.pooling, self.dtype);
             let verdicts = pool::Plan::explain(problem, capabilities);
-            let row = |(kernel, verdict): (pool::Algorithm, Verdict)| {
-                (kernel.name(), verdict.to_string())
+            let own = match &self.choice {
+                Choice::Kernel(plan) => Some(plan.algorithm()),
+                Choice::Host(_) => None,
+            };
+            let row = |(kernel, verdict): (pool::Algorithm, Verdict)| match verdict {
+                Verdict::NotChosen { nanoseconds } if own == Some(kernel) => {
+                    (kernel.name(), Verdict::Overrides { nanoseconds }.to_string())
+                }
+                verdict => (kernel.name(), verdict.to_string()),
             };
             return verdicts.map_or_else(|_| Vec::new(), |it| it.into_iter().map(row).collect());
         }

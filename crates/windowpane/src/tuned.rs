@@ -48,7 +48,7 @@ pub(crate) enum Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FoundConv {
     pub(crate) algorithm: ConvAlgorithm,
-    /// The layout that the kernel computes in; `None`, as in tables of earlier versions, for the planner's choice.
+    /// The layout that the kernel computes in; `None` for the planner's choice.
     pub(crate) layout: Option<Layout>,
     /// What else is done with the tensors first.
     pub(crate) change: Option<Change>,

@@ -75,7 +75,7 @@ impl Forced {
     /// Refuses an algorithm of anything but a padding, which has no choice.
     pub(super) fn of_padding(self) -> Result<(), Failure> {
         if self.tile.is_some() {
-            return Err(Failure::Failed("a padding has no tile; leave --tile out".into()));
+            return Err(Failure::Failed("a padding has no tile; leave `tile` out".into()));
         }
         match self.algorithm.filter(|named| !named.pad) {
             Some(named) => Err(named.is_not("padding")),
@@ -86,7 +86,7 @@ impl Forced {
     /// The forced pooling algorithm.
     pub(super) fn of_pooling(self) -> Result<Option<PoolAlgorithm>, Failure> {
         if self.tile.is_some() {
-            return Err(Failure::Failed("a pooling has no tile; leave --tile out".into()));
+            return Err(Failure::Failed("a pooling has no tile; leave `tile` out".into()));
         }
         let Some(named) = self.algorithm else { return Ok(None) };
         named.pool.map(Some).ok_or_else(|| named.is_not("pooling"))

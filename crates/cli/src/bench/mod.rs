@@ -128,7 +128,7 @@ pub(crate) struct Bench {
     /// Let the device rest before each case, because a hot device lowers its clock
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
     rest: Duration,
-    /// First measure which kernel is fastest for each case, of convolutions with which tile
+    /// First time the kernels of each case, and the tiles of convolutions, and use the fastest
     #[arg(long)]
     tune: bool,
     /// Time every kernel that can compute a case, the chosen one first
@@ -446,8 +446,7 @@ impl Bench {
         [(case.clone(), Some(true))].into_iter().chain(others).collect()
     }
 
-    /// The kernel and tile forced on a case: with `--tune` the fastest measured, if it differs from the
-    /// planned one.
+    /// The kernel and tile forced on a case. With `--tune`, those that are free are timed first, and plans take the fastest.
     fn forced(&self, case: &Case, device: &Device) -> Result<Forced, Failure> {
         let forced = case.forced(self.cases.forced())?;
         let family = Family::of(case)?;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use windowpane::geometry::{Extremum, Shape};
 use windowpane::{
     AvgPool, Device, Divisor, Error, Exponent, IndexBase, Layout, LpPool, MaxPool, MaxUnpool,
-    MinPool, ModePool, PoolAlgorithm, PoolPlan, Rank, RankPool, Result, Tensor,
+    MinPool, ModePool, PoolAlgorithm, PoolPlan, Rank, RankPool, Result, Tensor, Tuned,
 };
 use windowpane_reference::Total;
 use windowpane_reference::pool::{
@@ -93,7 +93,9 @@ pub(super) fn check(
     forced: Forced,
     taps: u64,
 ) -> Result<Checked, Failure> {
-    let part = case.fields::<Fields>()?.smaller(case, device, forced, taps)?;
+    let whole = case.fields::<Fields>()?;
+    let forced = whole.tuned(case, device, forced)?;
+    let part = whole.smaller(case, device, forced, taps)?;
     let planes = Planes::of(&part, u64::MAX, 1);
     held_to(case, device, forced, part, planes)?.run(forced)
 }
@@ -107,6 +109,7 @@ pub(super) fn held<'a>(
     taps: u64,
 ) -> Result<Box<dyn Held + 'a>, Failure> {
     let whole = case.fields::<Fields>()?;
+    let forced = whole.tuned(case, device, forced)?;
     let plane = weigh(case)?.slice;
     let fields = match plane <= taps.max(super::LARGEST_SLICE) {
         true => whole,
@@ -347,8 +350,16 @@ impl Fields {
         text.parse().map_err(|error| Failure::Failed(format!("{}: {error}", case.name)))
     }
 
+    /// What a part of the case has to be computed by, where plans are tuned: the kernel of the whole case.
+    fn tuned(&self, case: &Case, device: &Device, forced: Forced) -> Result<Forced, Failure> {
+        if !forced.is_free() || Tuned::all().is_empty() {
+            return Ok(forced);
+        }
+        Ok(Forced::pool(self.plan(case, device, forced)?.1.algorithm()))
+    }
+
     /// The part of the case with at most this many taps: fewer samples, or smaller ones if one sample has more, still
-    /// with windows at all edges. The kernel is the same for all batches and extents.
+    /// with windows at all edges.
     fn smaller(
         &self,
         case: &Case,

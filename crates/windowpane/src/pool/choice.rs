@@ -35,7 +35,7 @@ pub(super) fn plan_pooling(
     device.require(dtype)?;
     operator.check(&pooling, dtype)?;
     let choice = choose(algorithm, operator, device, dtype, &pooling)?;
-    Ok(PoolPlan { device: device.clone(), operator, pooling, dtype, choice })
+    Ok(PoolPlan { device: device.clone(), operator, pooling, dtype, asked: algorithm, choice })
 }
 
 fn choose(
@@ -87,7 +87,19 @@ fn choose_kernel(
     use windowpane_kernels::{PlanError, can_rank, has_powers, pool};
     let problem = operator.problem(pooling, dtype);
     let key = || super::tune::key(operator, dtype, pooling);
+    let unpools = matches!(operator, Operator::Unpool(_) | Operator::UnpoolBackward(_));
+    let refusal = match operator {
+        Operator::Norm(p) | Operator::NormBackward(p) if !has_powers(client, p, dtype) => {
+            Some(PlanError::NoPowers { dtype })
+        }
+        Operator::Rank(_) | Operator::Mode if !can_rank(client, dtype) => {
+            Some(PlanError::NoRanks { dtype })
+        }
+        _ => None,
+    };
     if algorithm.is_none()
+        && !unpools
+        && refusal.is_none()
         && let Some(crate::tuned::Found::Pool(found)) = crate::tuned::recall(device, key)
         && let Some(kernel) = found.kernel()
         && let Ok(plan) = pool::Plan::with(kernel, problem, capabilities)
@@ -102,20 +114,17 @@ fn choose_kernel(
             Some((algorithm.kernel().ok_or_else(none)?, algorithm))
         }
     };
-    let plan = match (operator, named) {
-        (Operator::Norm(p) | Operator::NormBackward(p), _) if !has_powers(client, p, dtype) => {
-            Err(PlanError::NoPowers { dtype })
-        }
-        (Operator::Rank(_) | Operator::Mode, _) if !can_rank(client, dtype) => {
-            Err(PlanError::NoRanks { dtype })
-        }
-        (_, Some((kernel, algorithm))) => match pool::Plan::with(kernel, problem, capabilities) {
-            Err(PlanError::NotApplicable { reason, .. }) => {
-                return Err(no_kernel(algorithm, device, reason));
+    let plan = match (refusal, operator, named) {
+        (Some(refusal), ..) => Err(refusal),
+        (_, _, Some((kernel, algorithm))) => {
+            match pool::Plan::with(kernel, problem, capabilities) {
+                Err(PlanError::NotApplicable { reason, .. }) => {
+                    return Err(no_kernel(algorithm, device, reason));
+                }
+                plan => plan,
             }
-            plan => plan,
-        },
-        (Operator::Unpool(base) | Operator::UnpoolBackward(base), None) => {
+        }
+        (_, Operator::Unpool(base) | Operator::UnpoolBackward(base), None) => {
             pool::Plan::unpool(pooling, base, dtype, capabilities)
         }
         _ => pool::Plan::new(problem, capabilities),

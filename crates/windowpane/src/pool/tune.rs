@@ -1,7 +1,8 @@
 //! Tuning: chooses the kernel of a pooling by timing all that can compute it, and remembers the choice.
 
 use windowpane_geometry::{DType, Pooling, Shape};
-use windowpane_kernels::pool::{Algorithm, Plan};
+use windowpane_kernels::pool::{Algorithm, Plan, Problem};
+use windowpane_kernels::{Capabilities, Verdict};
 
 use super::Operator;
 use super::choice::plan_pooling;
@@ -11,27 +12,31 @@ use crate::race::{Race, is_faster};
 use crate::tuned::{self, Found, POOLING, windows};
 use crate::{PoolPlan, Result, Tensor};
 
+/// A kernel whose estimate is this many times that of the fastest is not timed.
+const HOPELESS: f64 = 10.0;
+
 /// The plan of the fastest kernel.
 pub(crate) fn tune(plan: &PoolPlan) -> Result<PoolPlan> {
     let (Choice::Kernel(own), Some(capabilities)) = (plan.choice, plan.device.capabilities())
     else {
         return Ok(plan.clone());
     };
+    // Unpooling has one kernel, whose plan is no other problem's.
+    let is_one = matches!(plan.operator, Operator::Unpool(_) | Operator::UnpoolBackward(_));
+    if is_one || plan.asked.is_some() || plan.pooling.output().elements() == 0 {
+        return Ok(plan.clone());
+    }
     let problem = plan.operator.problem(&plan.pooling, plan.dtype);
+    let default = |kernel| Plan::with(kernel, problem, capabilities).ok();
     let mut plans = vec![own];
-    for other in
-        Algorithm::ALL.iter().filter_map(|kernel| Plan::with(*kernel, problem, capabilities).ok())
-    {
-        let known = plans.iter().any(|plan| plan.algorithm() == other.algorithm());
+    for other in near(problem, capabilities).into_iter().filter_map(default) {
         let ends =
             || crate::loop_limit::check_pooling(&plan.device, plan.operator, &plan.pooling, &other);
-        if !known && ends().is_ok() {
+        if !plans.contains(&other) && ends().is_ok() {
             plans.push(other);
         }
     }
-    // Unpooling has one kernel, whose plan is no other problem's.
-    let is_one = matches!(plan.operator, Operator::Unpool(_) | Operator::UnpoolBackward(_));
-    if is_one || plans.len() == 1 || plan.pooling.output().elements() == 0 {
+    if plans.len() == 1 {
         return Ok(plan.clone());
     }
     let inputs = inputs(plan)?;
@@ -41,9 +46,13 @@ pub(crate) fn tune(plan: &PoolPlan) -> Result<PoolPlan> {
     for kernel in plans {
         // A failure stays attached to the memory that the plan should have written, so each has its own.
         let (candidate, mut results) = (with(kernel), Vec::new());
-        let mut launch = |launches| seconds(&candidate, &inputs, &mut results, launches);
         // The first launch compiles the kernel and fails if it cannot run.
-        match launch(1).and_then(|_| race.enter(kernel, launch)) {
+        let timed = seconds(&candidate, &inputs, &mut results, 1)
+            .and_then(|_| results.iter().try_for_each(Tensor::wait))
+            .and_then(|()| {
+                race.enter(kernel, |launches| seconds(&candidate, &inputs, &mut results, launches))
+            });
+        match timed {
             Err(error) if kernel != own => {
                 tracing::debug!(%error, ?kernel, "a plan does not run and is skipped");
             }
@@ -54,10 +63,27 @@ pub(crate) fn tune(plan: &PoolPlan) -> Result<PoolPlan> {
     let mut results = Vec::new();
     let launch = |plan: &PoolPlan, launches| seconds(plan, &inputs, &mut results, launches);
     let faster = best != own && is_faster(with(best), with(own), launch)?;
-    let tuned = with(if faster { best } else { own });
-    let key = key(plan.operator, plan.dtype, &plan.pooling);
-    tuned::remember(&plan.device, key, Found::Pool(tuned.algorithm()));
-    Ok(tuned)
+    let tuned = if faster { best } else { own };
+    // A plan whose fields were changed is no choice of a kernel.
+    if default(tuned.algorithm()) == Some(tuned) {
+        let key = key(plan.operator, plan.dtype, &plan.pooling);
+        tuned::remember(&plan.device, key, Found::Pool(with(tuned).algorithm()));
+    }
+    Ok(with(tuned))
+}
+
+/// The kernels that are not estimated to be hopeless.
+fn near(problem: Problem<'_>, capabilities: &Capabilities) -> Vec<Algorithm> {
+    let verdicts = Plan::explain(problem, capabilities).unwrap_or_default();
+    let seconds = |verdict: &Verdict| match *verdict {
+        Verdict::Chosen { nanoseconds } | Verdict::NotChosen { nanoseconds } => Some(nanoseconds),
+        _ => None,
+    };
+    let least = verdicts.iter().filter_map(|(_, verdict)| seconds(verdict)).min();
+    let most = HOPELESS * least.map_or(f64::INFINITY, |least| least as f64);
+    let is_near = |verdict: &Verdict| seconds(verdict).is_some_and(|it| it as f64 <= most);
+    let kernels = verdicts.into_iter().filter(|(_, verdict)| is_near(verdict));
+    kernels.map(|(kernel, _)| kernel).collect()
 }
 
 /// The mean seconds of one of `launches` launches.
@@ -114,12 +140,44 @@ pub(super) fn key(operator: Operator, dtype: DType, pooling: &Pooling) -> String
         _ => operator.base().map_or_else(String::new, |base| format!(" indices={base:?}")),
     };
     let (input, name) = (pooling.input(), operator.name().replace(' ', "-"));
+    let adaptive = if pooling.grid().is_adaptive() { " adaptive" } else { "" };
     format!(
-        "{POOLING} {name}{options} {dtype} {} n={} c={} {} output={}",
+        "{POOLING} {name}{options}{adaptive} {dtype} {} n={} c={} {} output={}",
         pooling.layout(),
         input.batch(),
         input.channels(),
         windows(pooling.grid()),
         pooling.output().space().to_string().replace('×', ","),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use windowpane_geometry::{Divisor, Extents, Layout, Rounding, Window};
+
+    use super::*;
+
+    /// Problems with other outputs have other texts, also if the sizes of their windows are the same.
+    #[test]
+    fn problems_have_their_own_texts() {
+        let key = |window: Window, divisor| {
+            let shape = Shape::new(1, 2, Extents::from([10])).unwrap();
+            let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+            key(Operator::Average(divisor), DType::F32, &pooling)
+        };
+        let sized = |rounding| Window::new([3]).stride([2]).rounding(rounding);
+        let adaptive = |output: usize| Window::adaptive(Extents::from([output]));
+        let texts = [
+            key(sized(Rounding::Floor), Divisor::Valid),
+            key(sized(Rounding::Floor), Divisor::Padded),
+            key(sized(Rounding::Ceil), Divisor::Valid),
+            key(Window::new([3]), Divisor::Valid),
+            key(Window::new([3]).stride([2]), Divisor::Fixed(3)),
+            key(adaptive(4), Divisor::Valid),
+            key(adaptive(6), Divisor::Valid),
+        ];
+        for (i, text) in texts.iter().enumerate() {
+            assert!(!texts[..i].contains(text), "{text}");
+        }
+    }
 }

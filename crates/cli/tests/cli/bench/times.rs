@@ -163,8 +163,14 @@ fn cases_are_tuned_and_the_table_is_followed() {
     let kept = text.lines().find(|line| line.starts_with("forward")).expect("a line");
     let problem = kept.split(" = ").next().expect("a problem");
     let direct = text.replace(kept, &format!("{problem} = direct splits=1"));
+    let pooled = direct.lines().find(|line| line.starts_with("pooling")).expect("a line");
+    let problem = pooled.split(" = ").next().expect("a problem");
+    let other = if pooled.ends_with(" direct") { "register_tile" } else { "direct" };
+    let direct = direct.replace(pooled, &format!("{problem} = {other}"));
     fs::write(&table, direct).expect("a file for the test");
-    let row = rows(&bench(&["--tuned", &table]).succeeded()).pop().expect("a row");
+    let mut ran = rows(&bench(&["--tuned", &table]).succeeded());
+    let row = ran.pop().expect("a row");
+    assert_eq!(ran.pop().expect("a row")["algorithm"], json!(other));
     assert_eq!((&row["algorithm"], row.get("tile")), (&json!("direct"), None), "{row}");
     let shapes = ["--shape", "2,12,12,8", "--weight-shape", "12,3,3,4", "--stride", "2,2"];
     let options = ["--padding", "1,1", "--groups", "2", "--tuned", &table];

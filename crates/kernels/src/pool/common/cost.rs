@@ -27,7 +27,7 @@ const CACHED: f64 = 0.75;
 /// The bytes of a word. A load takes as many instructions as it has bytes, but at least as many as a word has.
 pub(crate) const WORD: usize = 4;
 
-/// The further instructions of a unit for a single element of a signal, fitted to the times of 54 signals on an H200.
+/// The extra instructions of a unit that computes one output of a signal, fitted to the times of 54 signals on an H200.
 const OF_SINGLE: f64 = 15.0;
 
 /// The bytes of a line of a GPU's first cache.
@@ -99,9 +99,10 @@ impl Task<'_> {
         self.pixel() == 1 && outermost(self.pooling()) == AXES - 1 && width.output() > 1
     }
 
-    /// The further instructions of a unit for a single element of a signal.
+    /// The extra instructions of a GPU's unit that computes one output of a signal.
     pub(crate) fn single_cost(&self) -> f64 {
-        if self.is_signal() && self.lanes() == 1 { OF_SINGLE } else { 0.0 }
+        let is_single = self.is_signal() && self.lanes() == 1 && self.device.cores.is_none();
+        if is_single { OF_SINGLE } else { 0.0 }
     }
 
     /// The instructions of a cube's barrier, which is a wait on a GPU.

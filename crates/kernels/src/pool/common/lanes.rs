@@ -9,7 +9,7 @@ use crate::pool::problem::{Problem, outermost, pixel_channels};
 /// The most taps for which the loops over them are unrolled.
 pub(crate) const UNROLLED_TAPS: usize = 49;
 
-/// The outputs of a strip along the width, which share taps as lanes do.
+/// The fewest lanes along the width that are faster than strips along it.
 const LEAST_LANES: usize = 4;
 
 /// The most lanes that may lie along the width beside strips along the outermost axis that has a window; `None` if they

@@ -73,7 +73,8 @@ impl Settings {
             }
             // Sums of 32-bit integers need more bits. Packed integers are copied to `i32`, but their sums fit in 32
             // bits: they are the only ones that are summed where there are no 64-bit integers.
-            // One number does not, and Mesa's software driver gets its quotient in 64 bits wrong.
+            // One number does not, and Mesa's software driver gets quotients of single numbers wrong in 64 bits. The sum of a
+            // `u32` needs 33 bits with a sign.
             Reduction::Average(_) if dtype == DType::I32 && pooling.grid().taps() == 1 => {
                 (Extremum::Max, DType::I32)
             }

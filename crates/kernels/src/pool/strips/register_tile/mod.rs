@@ -50,7 +50,7 @@ const OF_BRANCHES: f64 = 5.5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The number of outputs of a unit along the outermost axis that has a window.
+    /// The number of outputs of a unit along the strip's axis, mostly the outermost that has a window.
     pub strip: usize,
     /// The number of neighbouring columns of a unit: 1, or 2 if its lanes are channels.
     pub columns: usize,
