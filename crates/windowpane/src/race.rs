@@ -1,6 +1,6 @@
 //! Times plans that compute the same, to find the fastest.
 
-use crate::Result;
+use crate::{Device, Result};
 
 /// The target duration of a window of launches, its maximum number of launches, and the number of windows (the
 /// fastest counts).
@@ -15,6 +15,7 @@ const HOPELESS: f64 = 2.0;
 const GAIN: f64 = 0.02;
 
 /// The fastest plan so far, and its time in seconds.
+#[derive(Clone, Copy)]
 pub(crate) struct Race<P> {
     pub(crate) best: Option<(P, f64)>,
 }
@@ -67,4 +68,14 @@ pub(crate) fn is_faster<P>(
 /// The launches of a window, if one takes so many seconds.
 fn launches(once: f64) -> u32 {
     (WINDOW / once.max(1e-9)).clamp(1.0, MOST_LAUNCHES) as u32
+}
+
+/// The mean seconds of one of `launches` launches.
+pub(crate) fn mean_seconds(
+    device: &Device,
+    launches: u32,
+    mut launch: impl FnMut() -> Result<()> + Send,
+) -> Result<f64> {
+    let ((), took) = device.time(|| (0..launches).try_for_each(|_| launch()))?;
+    Ok(took.as_secs_f64() / f64::from(launches))
 }

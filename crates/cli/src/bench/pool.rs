@@ -161,7 +161,7 @@ pub(super) fn weigh(case: &Case) -> Result<Weight, Failure> {
     Ok(Weight { bytes, slice, work: arithmetic(&plan).saturating_mul(passes) })
 }
 
-/// Times all kernels that can compute a case, unless one is forced; later plans take the fastest.
+/// Times the kernels that can compute a case, unless one is forced; later plans take the fastest.
 pub(super) fn tune(case: &Case, device: &Device, forced: Forced) -> Result<Forced, Failure> {
     if forced.is_free() {
         case.fields::<Fields>()?.plan(case, device, forced)?.1.tune()?;

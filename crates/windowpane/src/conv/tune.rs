@@ -7,7 +7,7 @@ use windowpane_geometry::{DType, Pass, Shape, TileOverrides};
 use windowpane_kernels::conv::{Arrangement, Plan};
 
 use super::plan::{Choice, ConvPlan};
-use crate::race::{Race, is_faster};
+use crate::race::{Race, is_faster, mean_seconds};
 use crate::tuned::{self, Found, FoundConv};
 use crate::{Result, Tensor};
 
@@ -113,7 +113,7 @@ impl<'a> Search<'a> {
         // The first launch compiles the kernel and fails if it cannot run.
         self.launch(&candidate, 1)?;
         self.results.iter().try_for_each(Tensor::wait)?;
-        let mut race = core::mem::replace(&mut self.race, Race::new());
+        let mut race = self.race;
         let timed = race.enter(plan, |launches| self.launch(&candidate, launches));
         self.race = race;
         timed?;
@@ -132,8 +132,6 @@ impl<'a> Search<'a> {
     fn launch(&mut self, candidate: &ConvPlan, launches: u32) -> Result<f64> {
         let (inputs, results) = (&self.inputs, &mut self.results);
         let inputs: Vec<&Tensor> = inputs.iter().collect();
-        let run = || (0..launches).try_for_each(|_| candidate.run(&inputs, results));
-        let ((), took) = candidate.device.time(run)?;
-        Ok(took.as_secs_f64() / f64::from(launches))
+        mean_seconds(&candidate.device, launches, || candidate.run(&inputs, results))
     }
 }

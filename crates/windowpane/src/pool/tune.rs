@@ -1,4 +1,4 @@
-//! Tuning: chooses the kernel of a pooling by timing all that can compute it, and remembers the choice.
+//! Tuning: chooses the kernel of a pooling by timing those that can compute it, and remembers the choice.
 
 use windowpane_geometry::{DType, Pooling, Shape};
 use windowpane_kernels::pool::{Algorithm, Plan, Problem};
@@ -8,12 +8,12 @@ use super::Operator;
 use super::choice::plan_pooling;
 use super::run::run_again;
 use crate::plan::Choice;
-use crate::race::{Race, is_faster};
+use crate::race::{Race, is_faster, mean_seconds};
 use crate::tuned::{self, Found, POOLING, windows};
 use crate::{PoolPlan, Result, Tensor};
 
 /// A kernel whose estimate is this many times that of the fastest is not timed.
-const HOPELESS: f64 = 10.0;
+const HOPELESS_ESTIMATE: f64 = 10.0;
 
 /// The plan of the fastest kernel.
 pub(crate) fn tune(plan: &PoolPlan) -> Result<PoolPlan> {
@@ -29,7 +29,7 @@ pub(crate) fn tune(plan: &PoolPlan) -> Result<PoolPlan> {
     let problem = plan.operator.problem(&plan.pooling, plan.dtype);
     let default = |kernel| Plan::with(kernel, problem, capabilities).ok();
     let mut plans = vec![own];
-    for other in near(problem, capabilities).into_iter().filter_map(default) {
+    for other in worth_timing(problem, capabilities).into_iter().filter_map(default) {
         let ends =
             || crate::loop_limit::check_pooling(&plan.device, plan.operator, &plan.pooling, &other);
         if !plans.contains(&other) && ends().is_ok() {
@@ -73,14 +73,14 @@ pub(crate) fn tune(plan: &PoolPlan) -> Result<PoolPlan> {
 }
 
 /// The kernels that are not estimated to be hopeless.
-fn near(problem: Problem<'_>, capabilities: &Capabilities) -> Vec<Algorithm> {
+fn worth_timing(problem: Problem<'_>, capabilities: &Capabilities) -> Vec<Algorithm> {
     let verdicts = Plan::explain(problem, capabilities).unwrap_or_default();
     let seconds = |verdict: &Verdict| match *verdict {
         Verdict::Chosen { nanoseconds } | Verdict::NotChosen { nanoseconds } => Some(nanoseconds),
         _ => None,
     };
     let least = verdicts.iter().filter_map(|(_, verdict)| seconds(verdict)).min();
-    let most = HOPELESS * least.map_or(f64::INFINITY, |least| least as f64);
+    let most = HOPELESS_ESTIMATE * least.map_or(f64::INFINITY, |least| least as f64);
     let is_near = |verdict: &Verdict| seconds(verdict).is_some_and(|it| it as f64 <= most);
     let kernels = verdicts.into_iter().filter(|(_, verdict)| is_near(verdict));
     kernels.map(|(kernel, _)| kernel).collect()
@@ -93,9 +93,7 @@ fn seconds(
     results: &mut Vec<Tensor>,
     launches: u32,
 ) -> Result<f64> {
-    let run = || (0..launches).try_for_each(|_| run_again(plan, inputs, results));
-    let ((), took) = plan.device.time(run)?;
-    Ok(took.as_secs_f64() / f64::from(launches))
+    mean_seconds(&plan.device, launches, || run_again(plan, inputs, results))
 }
 
 /// Random inputs, and indices of maxima where indices are read.
