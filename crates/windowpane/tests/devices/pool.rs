@@ -776,12 +776,14 @@ fn volumes() -> impl Strategy<Value = PoolCase> {
     )
 }
 
-/// Volumes with windows of any size, which overlap along the depth or leave gaps, and of which some are empty.
+/// Volumes with windows of any size, which overlap along the depth or leave gaps, and of which some are empty. Where volumes
+/// are deep, columns of windows are cut into pieces.
 fn windows_in_volumes() -> impl Strategy<Value = PoolCase> {
-    let axis = || (1usize..=14, 1usize..=8, 1usize..=3, 0usize..=8, 0usize..=8);
+    let axis = |longest: usize| (1..=longest, 1usize..=8, 1usize..=3, 0usize..=8, 0usize..=8);
+    let axes = [axis(48), axis(14), axis(14)];
     let layout = prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)];
     let rounding = prop_oneof![Just(Rounding::Floor), Just(Rounding::Ceil)];
-    (1usize..=2, 1usize..=18, [axis(), axis(), axis()], (layout, rounding), Fill::any()).prop_map(
+    (1usize..=2, 1usize..=18, axes, (layout, rounding), Fill::any()).prop_map(
         |(batch, channels, axes, (layout, rounding), fill)| {
             let kernel = axes.map(|(extent, kernel, ..)| kernel.min(extent));
             let padding: [_; 3] = from_fn(|i| {

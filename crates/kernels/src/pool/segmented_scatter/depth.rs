@@ -1,36 +1,51 @@
 //! The first launch for volumes: windows along the depth become windows of planes.
 //!
 //! ```text
-//! for each column of windows along the depth:        one unit
-//!     for each plane of inputs, in order:
-//!         add up the gradients of the column's windows whose winner is in this plane
-//!         leave the sum and the winner as those of a window of the plane
+//! for each piece of a column of windows along the depth:        one unit; a ring of planes in shared memory
+//!     for each window, in order, loaded some windows ahead:
+//!         write the planes before the window: the sum left for each, and its winner, as those of a window of the plane
+//!         add the window's gradient to the sum of its winner's plane
 //! ```
 //!
-//! Along a column the winner's plane never decreases: a later window either keeps the winner or takes a deeper element.
-//! Windows of a column whose winners lie in the same plane have the same winner, the extremum of what they read of that plane.
-//! The rest is the gradient of an extremum over each plane, where some windows have no winner.
+//! Along a column the windows whose winners lie in the same plane have the same winner, the extremum of what they read of that
+//! plane: so a plane has one sum, and a ring as long as a window has room for all that are not complete. Units are in step:
+//! neighbours load and store neighbouring elements. The rest is the gradient of an extremum over each plane, where some
+//! windows have no winner.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 
-use super::{Span, is_below, planes, span};
+use super::kernel::zeros_of;
+use super::{NAME, Span, is_below, planes, span};
 use crate::cube::convert::{Widening, widen};
 use crate::cube::numbers;
-use crate::cube::unit::plain_grid;
-use crate::device::Target;
+use crate::cube::registers::{Registers, zeros};
+use crate::cube::unit::grid;
+use crate::error::{PlanError, only_if};
 use crate::pool::common::window::indexing;
 use crate::pool::common::{Task, Tensor, WORD, Work};
 
 /// The instructions of a unit for each plane, and for each window.
 const OF_PLANE: f64 = 25.0;
-const OF_WINDOW: f64 = 35.0;
+const OF_WINDOW: f64 = 45.0;
 
-/// How often a unit waits for each window, whose winner says what is loaded and stored next. The number was fitted to the times
-/// of 11 volumes on an H200.
-const WAITS: f64 = 13.0;
+/// How often a unit waits for each window, which is loaded [`AHEAD`] windows before.
+const WAITS: f64 = 1.0;
+
+/// The windows that a unit loads at once.
+const AHEAD: u32 = 4;
+
+/// The most and the fewest units of a cube, and the bytes of shared memory that their rings may take; longer windows have
+/// fewer units.
+const UNITS: [u32; 2] = [256, 32];
+const RINGS: usize = 48 << 10;
+
+/// The units that hide each other's waits on a multiprocessor. With fewer columns, these are cut into pieces of at least this
+/// many windows' lengths, as a piece reads the windows of one length twice.
+const UNITS_EACH: usize = 1024;
+const LEAST_LENGTHS: usize = 4;
 
 /// Whether the planes of windows are not simply the planes of inputs, so that a first launch is needed.
 pub(super) fn is_volume(task: Task<'_>) -> bool {
@@ -51,15 +66,47 @@ pub(super) fn bytes(task: Task<'_>) -> usize {
     windows(task).saturating_mul(task.settings.accumulator.size() + WORD)
 }
 
+/// The bytes of a unit's ring.
+fn ring_bytes(task: Task<'_>) -> usize {
+    task.axes()[0].kernel().saturating_mul(task.settings.accumulator.size() + WORD)
+}
+
+/// The units of a cube.
+pub(super) fn units(task: Task<'_>) -> Result<u32, PlanError> {
+    let [most, least] = UNITS;
+    let fits = |units: u32, room: usize| ring_bytes(task).saturating_mul(units as usize) <= room;
+    let mut units = most.min(task.device.units_per_cube);
+    while units > least && !fits(units, RINGS.min(task.device.shared_bytes)) {
+        units /= 2;
+    }
+    only_if(
+        NAME,
+        fits(units, task.device.shared_bytes),
+        "a ring of planes does not fit in a cube",
+    )?;
+    Ok(units)
+}
+
+/// The columns of windows, and the planes of each piece of them.
+fn pieces(task: Task<'_>) -> [usize; 2] {
+    let depth = &task.axes()[0];
+    let columns = task.outputs() / depth.output();
+    let wanted = (UNITS_EACH * task.device.multiprocessor_count()).div_ceil(columns.max(1));
+    let least = LEAST_LENGTHS * depth.kernel().max(depth.stride());
+    [columns, depth.input().div_ceil(wanted).max(least).min(depth.input())]
+}
+
 pub(super) fn seconds(task: Task<'_>) -> f64 {
     let depth = &task.axes()[0];
-    let columns = (task.outputs() / depth.output()) as f64;
+    let [columns, piece] = pieces(task);
+    let pieces = depth.input().div_ceil(piece);
+    let windows = ((piece + depth.kernel()) / depth.stride()).min(depth.output()) as f64;
     let read = task.outputs() * (task.dtype().size() + WORD);
     let work = Work {
         bytes: (read + bytes(task)) as f64,
-        units: columns,
-        instructions: OF_PLANE * depth.input() as f64 + OF_WINDOW * depth.output() as f64,
-        waits: WAITS * depth.output() as f64,
+        units: (columns * pieces) as f64,
+        instructions: OF_PLANE * piece as f64 + OF_WINDOW * windows,
+        waits: WAITS * windows,
     };
     work.seconds(task.device)
 }
@@ -70,22 +117,29 @@ pub(super) fn launch(
     dy: Tensor<'_>,
     winners: Tensor<'_>,
     client: &Client,
-) -> [Handle; 2] {
+) -> Result<[Handle; 2], PlanError> {
     let [depth, height, width] = task.axes();
     let windows = windows(task);
     let own = [task.settings.accumulator.size(), WORD].map(|size| client.empty(windows * size));
     let [batch, channel, position] = indexing(task.pooling(), task.reduction().base());
-    let columns = task.outputs() / depth.output();
+    let [columns, piece] = pieces(task);
     let plane = height.output() * width.output() * task.pixel();
-    let form = Form { consecutive: position == 1, widened: task.widening(task.dtype()) };
+    let units = units(task)?;
+    let form = Form {
+        units,
+        ring: depth.kernel() as u32,
+        consecutive: position == 1,
+        widened: task.widening(task.dtype()),
+    };
     let args = numbers! { ColumnArgsLaunch {
-        columns, plane_divisor: plane, plane, pixel: task.pixel(), row: width.output(),
+        columns, plane_divisor: plane, plane, pixel: task.pixel(), row: width.output(), piece,
         depth: span(depth), height: span(height), width: span(width),
         positions: height.input() * width.input(), index_batch: batch, index_channel: channel,
         index_position: position,
     } };
-    let (cubes, units) = plain_grid(Target { client, device: task.device }, columns);
-    // SAFETY: a unit past the last column ends, and windows after the last one of a column are not read.
+    let (cubes, units) = grid(client, units, columns * depth.input().div_ceil(piece));
+    // SAFETY: a unit past the last piece ends, windows after the last one of a column are not read, and places of a ring are
+    // those of planes that the window has.
     unsafe {
         along_depth::launch_unchecked(
             client,
@@ -100,11 +154,14 @@ pub(super) fn launch(
             task.types(),
         );
     }
-    own
+    Ok(own)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
+    /// The units of a cube, and the planes of a ring.
+    units: u32,
+    ring: u32,
     /// Whether neighbouring positions have consecutive indices.
     consecutive: bool,
     widened: Widening,
@@ -112,13 +169,15 @@ struct Form {
 
 #[derive(CubeType, CubeLaunch)]
 struct ColumnArgs {
-    columns: u32,
+    columns: FastDivmod<u32>,
     /// The windows of a plane, of all channels of a pixel, as a divisor and as a number.
     plane_divisor: FastDivmod<u32>,
     plane: u32,
     /// The channels of a pixel, and the windows of a row.
     pixel: FastDivmod<u32>,
     row: FastDivmod<u32>,
+    /// The planes of a piece.
+    piece: u32,
     depth: Span,
     height: Span,
     width: Span,
@@ -133,7 +192,7 @@ struct ColumnArgs {
 /// A vector of one element.
 type One = Const<1>;
 
-/// The windows of a column.
+/// A piece of a column of windows.
 #[derive(CubeType)]
 struct Column {
     /// The index of the first position of the column's channel.
@@ -141,6 +200,9 @@ struct Column {
     /// The first row and the first column of inputs that the windows read.
     top: i32,
     left: i32,
+    /// The element of its first window, and of its first plane.
+    window: u32,
+    plane: u32,
 }
 
 #[cube(launch_unchecked)]
@@ -153,8 +215,11 @@ fn along_depth<S: Float, A: Float>(
     #[comptime] form: Form,
     #[define(S, A)] _types: [ElemType; 2],
 ) {
-    let i = ABSOLUTE_POS as u32;
-    if i >= args.columns {
+    let mut sums = Shared::<[A]>::new_slice(comptime!((form.ring * form.units) as usize));
+    let mut found = Shared::<[i32]>::new_slice(comptime!((form.ring * form.units) as usize));
+    let (piece, i) = args.columns.div_mod(ABSOLUTE_POS as u32);
+    let from = piece * args.piece;
+    if from >= args.depth.inputs as u32 {
         terminate!();
     }
     let (outer, inner) = args.plane_divisor.div_mod(i);
@@ -164,41 +229,142 @@ fn along_depth<S: Float, A: Float>(
         base: (outer * args.index_batch + channel * args.index_channel) as i32,
         top: row as i32 * args.height.stride - args.height.before,
         left: across as i32 * args.width.stride - args.width.before,
+        window: outer * args.depth.outputs as u32 * args.plane + inner,
+        plane: outer * args.depth.inputs as u32 * args.plane + inner,
     };
-    let last = args.depth.outputs as u32 - 1;
-    let first = outer * (last + 1) * args.plane + inner;
-    let first_result = outer * args.depth.inputs as u32 * args.plane + inner;
-    let mut window = 0u32;
-    let mut index = winners[first as usize].extract(0usize);
-    let mut at = plane_of(index, window, &column, args, form);
-    for plane in 0..args.depth.inputs {
-        let mut sum = Vector::<A, One>::new(A::from_int(0));
-        let mut winner = (-1i32).runtime();
-        while window <= last && at <= plane {
-            if at == plane {
-                // Other indices than a maximum's may name several winners; the last one keeps its own sum.
-                if index != winner {
-                    sum = Vector::new(A::from_int(0));
-                    winner = index;
-                }
-                let share = dy[(first + window * args.plane) as usize];
-                sum += widen::<S, A, One>(share, form.widened);
-            }
-            window += 1;
-            index = winners[(first + min(window, last) * args.plane) as usize].extract(0usize);
-            at = plane_of(index, window, &column, args, form);
+    for slot in 0..form.ring {
+        found[(slot * form.units + UNIT_POS) as usize] = -1i32;
+    }
+    let from = from as i32;
+    let to = min(from + args.piece as i32, args.depth.inputs);
+    // The windows from the first that ends after `from` to the last that begins before `to`.
+    let over = max(from + args.depth.before - args.depth.kernel + args.depth.stride, 0i32);
+    let first = (over / args.depth.stride) as u32;
+    let end = (to - 1 + args.depth.before) / args.depth.stride + 1;
+    let end = min(end, args.depth.outputs) as u32;
+    // The planes before `left` are written. It has its place in the ring.
+    let mut left = from;
+    let mut slot = 0u32;
+    let shares = zeros::<S, One>(AHEAD);
+    let indices = zeros_of(AHEAD);
+    fetch::<S>(dy, winners, args, &column, first, end, &shares, &indices);
+    for block in range_stepped(first, end, AHEAD) {
+        let mut block_indices = Sequence::<i32>::new();
+        let mut block_shares = Sequence::<Vector<A, One>>::new();
+        #[unroll]
+        for ahead in 0..AHEAD as usize {
+            block_indices.push(indices.index(ahead).read());
+            block_shares.push(widen::<S, A, One>(shares.index(ahead).read(), form.widened));
         }
-        let result = (first_result + plane as u32 * args.plane) as usize;
-        plane_sums[result] = sum;
-        plane_winners[result] = Vector::new(winner);
+        fetch::<S>(dy, winners, args, &column, block + AHEAD, end, &shares, &indices);
+        #[unroll]
+        for ahead in 0..AHEAD {
+            let window = block + ahead;
+            if window < end {
+                let front = window as i32 * args.depth.stride - args.depth.before;
+                while left < min(front, to) {
+                    leave::<A>(
+                        plane_sums,
+                        plane_winners,
+                        &mut sums,
+                        &mut found,
+                        args,
+                        &column,
+                        left,
+                        slot,
+                        form,
+                    );
+                    left += 1;
+                    slot = next_slot(slot + 1, form);
+                }
+                let index = *block_indices.index(ahead as usize);
+                let plane = plane_of(index, front, &column, args, form);
+                if plane >= left && plane < to {
+                    let at = next_slot(slot + (plane - left) as u32, form);
+                    let at = (at * form.units + UNIT_POS) as usize;
+                    let share = block_shares.index(ahead as usize).extract(0usize);
+                    // Other indices than a maximum's may name several winners; the last one keeps its own sum.
+                    if found[at] == index {
+                        sums[at] += share;
+                    } else {
+                        sums[at] = share;
+                        found[at] = index;
+                    }
+                }
+            }
+        }
+    }
+    while left < to {
+        leave::<A>(
+            plane_sums,
+            plane_winners,
+            &mut sums,
+            &mut found,
+            args,
+            &column,
+            left,
+            slot,
+            form,
+        );
+        left += 1;
+        slot = next_slot(slot + 1, form);
     }
 }
 
-/// The plane of the winner of a window along the depth; none, -1, if the index is not one of the window.
+/// Loads windows of a column: those from `window` on.
+#[cube]
+fn fetch<S: Float>(
+    dy: &[Vector<S, One>],
+    winners: &[Vector<i32, One>],
+    args: &ColumnArgs,
+    column: &Column,
+    window: u32,
+    end: u32,
+    shares: &Registers<S, One>,
+    indices: &Sequence<RuntimeCell<i32>>,
+) {
+    #[unroll]
+    for ahead in 0..AHEAD {
+        let there = min(window + ahead, max(end, 1u32) - 1);
+        let at = (column.window + there * args.plane) as usize;
+        shares.index(ahead as usize).store(dy[at]);
+        indices.index(ahead as usize).store(winners[at].extract(0usize));
+    }
+}
+
+/// Writes a plane's sum and winner, if it has any, and empties its place in the ring.
+#[cube]
+fn leave<A: Float>(
+    plane_sums: &mut [Vector<A, One>],
+    plane_winners: &mut [Vector<i32, One>],
+    sums: &mut Shared<[A]>,
+    found: &mut Shared<[i32]>,
+    args: &ColumnArgs,
+    column: &Column,
+    plane: i32,
+    slot: u32,
+    #[comptime] form: Form,
+) {
+    let at = (slot * form.units + UNIT_POS) as usize;
+    let winner = found[at];
+    let result = (column.plane + plane as u32 * args.plane) as usize;
+    plane_sums[result] = Vector::new(select(winner >= 0, sums[at], A::from_int(0)));
+    plane_winners[result] = Vector::new(winner);
+    found[at] = -1i32;
+}
+
+/// A place in the ring, from one that may be up to a ring's length too large.
+#[cube]
+fn next_slot(slot: u32, #[comptime] form: Form) -> u32 {
+    if slot >= form.ring { slot - form.ring } else { slot }
+}
+
+/// The plane of the winner of a window along the depth, whose first plane is `front`; none, -1, if the index is not one of
+/// the window.
 #[cube]
 fn plane_of(
     index: i32,
-    window: u32,
+    front: i32,
     column: &Column,
     args: &ColumnArgs,
     #[comptime] form: Form,
@@ -211,7 +377,6 @@ fn plane_of(
     };
     let (plane, within) = args.positions.div_mod(position);
     let (y, x) = args.width.input.div_mod(within);
-    let front = window as i32 * args.depth.stride - args.depth.before;
     let is_there = index >= column.base
         && rest == 0
         && is_below(plane as i32, args.depth.inputs)

@@ -185,7 +185,7 @@ fn window_column_of(
 }
 
 #[cube]
-fn zeros_of(#[comptime] count: u32) -> Sequence<RuntimeCell<i32>> {
+pub(super) fn zeros_of(#[comptime] count: u32) -> Sequence<RuntimeCell<i32>> {
     let mut zeros = Sequence::<RuntimeCell<i32>>::new();
     #[unroll]
     for _ in 0..count {

@@ -77,7 +77,11 @@ impl Kernel for Config {
     fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
         let own = Settings { lanes: 1, unrolled: false, ..task.settings };
         let units = Tile::new(task.with(own)).ok_or(NO_TILE)?.units();
-        let workspace = if depth::is_volume(task) { depth::bytes(task) } else { 0 };
+        let mut workspace = 0;
+        if depth::is_volume(task) {
+            depth::units(task)?;
+            workspace = depth::bytes(task);
+        }
         Ok((Settings { units, workspace, ..own }, Self))
     }
 
@@ -85,6 +89,7 @@ impl Kernel for Config {
     fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
         task.check_lanes()?;
         if depth::is_volume(task) {
+            depth::units(task)?;
             check_workspace(depth::windows(task), depth::bytes(task), task.device)?;
         }
         let units = Tile::new(task).ok_or(NO_TILE)?.units();
@@ -130,7 +135,10 @@ impl Kernel for Config {
         let form = Form::new(task, tile);
         let axes = task.axes();
         let cubes = cubes(task, &tile, &form);
-        let in_planes = depth::is_volume(task).then(|| depth::launch(task, dy, winners, client));
+        let in_planes = match depth::is_volume(task) {
+            true => Some(depth::launch(task, dy, winners, client)?),
+            false => None,
+        };
         let (shares, [dy, winners]) = match &in_planes {
             Some(tensors) => {
                 let tensor = |handle| Tensor::new(handle, depth::windows(task));
