@@ -611,6 +611,10 @@ mod cube {
         if std::env::var_os("WINDOWPANE_KERNEL_CACHE").is_some_and(|value| value == "off") {
             return;
         }
+        // It tells the kernels of two builds apart. Without it, a later build would be given those of an earlier one.
+        if buildid::build_id().is_none() {
+            return;
+        }
         let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
         config.compilation.cache = true;
         // A configuration that is in use already stays.

@@ -71,7 +71,7 @@
 //! | `cuda`, `hip`, `metal` | GPUs of NVIDIA, AMD and Apple |
 //! | `cpu` | the CPU, with compiled kernels; needs LLVM to build |
 //! | `kernels` | what every backend but `host` needs; the features above turn it on |
-//! | `kernel-cache` | compiled kernels are kept on disk |
+//! | `kernel-cache` | compiled kernels are kept on disk; `cuda` and `hip` turn it on, `cpu` can use it |
 //! | `ndarray`, `npy`, `safetensors` | tensors from and to arrays and files |
 //!
 //! # Errors
@@ -94,6 +94,7 @@ mod asynchronous;
 #[cfg(feature = "kernels")]
 mod at_exit;
 mod ceiling;
+mod compile;
 mod conv;
 mod device;
 mod element;

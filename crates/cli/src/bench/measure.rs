@@ -60,6 +60,9 @@ pub(super) struct Measured {
     pub(super) seconds: f64,
     /// The time of the fastest window.
     pub(super) fastest: f64,
+    /// The host's time for the first launch, until its result was there: with the compilation of its kernels, unless they
+    /// were compiled before.
+    pub(super) first: f64,
     /// The interquartile range of the windows, relative to the median.
     pub(super) spread: f64,
     pub(super) windows: u32,
@@ -145,8 +148,10 @@ impl Stopwatch {
 
     pub(super) fn measure(&mut self, work: &mut dyn Work) -> Result<Measured, Failure> {
         // The first launch compiles the kernel; a failing kernel reports its error here.
+        let start = Instant::now();
         work.launch()?;
         work.wait()?;
+        let first = start.elapsed().as_secs_f64();
         std::thread::sleep(self.rest);
         self.wake()?;
         let Timed { mut seconds, launches, recorded } = match self.flush {
@@ -159,6 +164,7 @@ impl Stopwatch {
         Ok(Measured {
             seconds: median,
             fastest,
+            first,
             spread,
             windows: seconds.len() as u32,
             launches,

@@ -24,9 +24,10 @@ mod tally;
 mod verify;
 
 use std::any::Any;
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use windowpane::{Backend, Device, MaxPool, Tensor, TileOverrides};
@@ -134,6 +135,9 @@ pub(crate) struct Bench {
     /// Time every kernel that can compute a case, the chosen one first
     #[arg(long, conflicts_with_all = ["algorithm", "tile", "tune", "against", "plot"])]
     every_kernel: bool,
+    /// First compile the kernels of all cases, on all cores of the processor
+    #[arg(long)]
+    compile: bool,
     /// Do not compare with the reference before timing
     #[arg(long)]
     unchecked: bool,
@@ -376,6 +380,10 @@ impl Bench {
             for line in contestant.iter().flat_map(|(ceilings, _)| ceilings.lines()) {
                 printer.add(&progress, Line::Ceiling(line.clone()))?;
             }
+            if self.compile && contestant.is_ok() {
+                progress.now(format!("kernels for {device}"));
+                self.compile(&cases, &device)?;
+            }
             contestants.push((device, contestant));
             progress.step();
         }
@@ -428,6 +436,28 @@ impl Bench {
                 "{failed} of {total} cases did not run; their rows say why"
             ))),
         }
+    }
+
+    /// Compiles the kernels of all cases, and says how long it took. A case that fails says why when it is timed.
+    fn compile(&self, cases: &[Case], device: &Device) -> Result<(), Failure> {
+        let start = Instant::now();
+        device.compile(|| {
+            for (case, _) in cases.iter().flat_map(|case| self.variants(case, device)) {
+                let launch = || {
+                    let forced = case.forced(self.cases.forced())?;
+                    Ok(ready(&case, device, forced)?.launch()?)
+                };
+                let _ = guarded(launch);
+            }
+            Ok(())
+        })?;
+        if !self.cases.quiet {
+            let seconds = start.elapsed().as_secs_f64();
+            let count = cases.len();
+            // If stderr cannot be written, the work still goes on.
+            let _ = writeln!(io::stderr(), "compiled {count} cases for {device} in {seconds:.1} s");
+        }
+        Ok(())
     }
 
     /// The case as it is timed on a device, and whether its kernel is the plan's choice: once, or with

@@ -205,6 +205,9 @@ pub(super) struct Time {
     /// The time of the fastest timing run.
     #[serde(default)]
     pub(super) ms_fastest: Option<f64>,
+    /// The time of the first launch, with the compilation of its kernels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ms_first: Option<f64>,
     #[serde(default)]
     pub(super) gbs: f64,
     #[serde(default)]
@@ -350,6 +353,7 @@ impl Time {
             tile: measured.tile.clone(),
             ms: rounded(measured.seconds * 1e3),
             ms_fastest: Some(rounded(measured.fastest * 1e3)),
+            ms_first: Some(rounded(measured.first * 1e3)),
             gbs: rounded(bytes_per_s / 1e9),
             tflops: measured.operations.map(|operations| rounded(per_s(operations) / 1e12)),
             intensity: Some(rounded(intensity)),

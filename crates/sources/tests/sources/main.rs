@@ -6,6 +6,8 @@
 mod cases;
 mod checks;
 mod devices;
+#[cfg(feature = "cpu")]
+mod networks;
 mod recorder;
 
 use std::collections::BTreeSet;

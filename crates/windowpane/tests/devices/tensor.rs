@@ -205,6 +205,39 @@ fn recordings_of_failures_are_failures() {
     }
 }
 
+/// What is launched to be compiled does not run, and later calls are right.
+#[test]
+#[cfg(feature = "kernels")]
+fn compiled_work_does_not_run() {
+    for device in windowpane::Device::all() {
+        let pool = MaxPool::new([2, 2]).stride([2, 2]);
+        let plan = pool.plan(&device, DType::F32, &[1, 2, 4, 1]).unwrap();
+        let x = |first: f32| {
+            let elements = [first, 3.0, 2.0, 0.5, 0.0, 1.0, 7.0, 0.25];
+            Tensor::from_slice(&device, &elements, [1, 2, 4, 1]).unwrap()
+        };
+        let (small, large) = (x(1.0), x(9.0));
+        let mut y = Vec::new();
+        plan.run(&[&small], &mut y).unwrap();
+        let mut calls = 0;
+        device
+            .compile(|| {
+                calls += 1;
+                plan.run(&[&large], &mut y)
+            })
+            .unwrap();
+        let has_kernels = device.backend() != windowpane::Backend::Host;
+        assert_eq!(calls, i32::from(has_kernels), "{device}");
+        assert_eq!(y[0].to_vec::<f32>().unwrap(), [3.0, 7.0], "{device}");
+        plan.run(&[&large], &mut y).unwrap();
+        assert_eq!(y[0].to_vec::<f32>().unwrap(), [9.0, 7.0], "{device}");
+        if has_kernels {
+            let failed = device.compile(|| pool.forward(&large.reshape([8])?).map(drop));
+            assert!(failed.is_err(), "{device}");
+        }
+    }
+}
+
 /// A conversion rounds once, to nearest even, and clamps numbers that are out of an integer type's range.
 #[test]
 fn conversions_round_once() {
