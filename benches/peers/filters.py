@@ -17,8 +17,6 @@ import numpy as np
 import windowpane
 from windowpane import ndimage
 
-# Seconds for the repetitions of one case in one library.
-REST = 1.0
 LEAST, MOST = 3, 25
 
 
@@ -161,9 +159,12 @@ def peers(device, case):
     """The name of each library, how an array gets to it, and its function."""
     if device == "cuda":
         cupy, torch = module("cupy"), module("torch")
+        cupys = scipys(case, module("cupyx.scipy.ndimage")) or blocks_mean(case)
         yield "windowpane", cupy.asarray, ours(case)
-        yield "cupyx", cupy.asarray, scipys(case, module("cupyx.scipy.ndimage")) or blocks_mean(case)
+        yield "cupyx", cupy.asarray, cupys
         yield "windowpane, from the host", np.asarray, ours(case)
+        there_and_back = cupys and (lambda x: cupy.asnumpy(cupys(cupy.asarray(x))))
+        yield "cupyx, from the host", np.asarray, there_and_back
         if torch:
             there = lambda x: torch.from_numpy(x).cuda()
             yield "torch", there, torchs(case, torch, False)
@@ -181,12 +182,12 @@ def peers(device, case):
             yield name.partition(".")[0], here, function(case, library)
 
 
-def seconds(work, x, wait):
-    """The median time of a call."""
+def seconds(work, x, wait, rest):
+    """The median time of a call, repeated for so many seconds."""
     work(x)
     wait()
     times = []
-    while len(times) < LEAST or (len(times) < MOST and sum(times) < REST):
+    while len(times) < LEAST or (len(times) < MOST and sum(times) < rest):
         start = time.perf_counter()
         work(x)
         wait()
@@ -207,6 +208,7 @@ def main():
     parser.add_argument("--depth", type=int, default=512, help="of volumes, on each axis")
     parser.add_argument("--filter", default="", help="only cases that contain this text, as `max/uint8/15`")
     parser.add_argument("--skip", default="", help="libraries to leave out, by semicolon")
+    parser.add_argument("--rest", type=float, default=1.0, help="seconds to repeat each case in each library")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     wait = lambda: None
@@ -229,7 +231,7 @@ def main():
                 difference = np.abs(y.astype(np.float64) - expected)
                 row["differs"] = float((difference > 1e-5 * np.abs(expected)).mean())
                 row["largest"] = float(difference.max())
-                row["ms"] = round(seconds(work, x, wait) * 1e3, 4)
+                row["ms"] = round(seconds(work, x, wait, options.rest) * 1e3, 4)
             except Exception as error:
                 row["error"] = f"{type(error).__name__}: {error}"[:200]
             print(json.dumps(row), flush=True)

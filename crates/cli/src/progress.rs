@@ -43,6 +43,11 @@ impl Progress {
         self.0.set_message(what.into());
     }
 
+    /// Prints a line on stderr above the spinner, if it can be written there.
+    pub(crate) fn note(&self, text: impl std::fmt::Display) {
+        let _ = self.0.suspend(|| writeln!(io::stderr(), "{text}"));
+    }
+
     /// Prints a line above the spinner.
     pub(crate) fn say(&self, text: impl std::fmt::Display) -> Result<(), Failure> {
         self.0.suspend(|| say(text))

@@ -611,7 +611,7 @@ mod cube {
         if std::env::var_os("WINDOWPANE_KERNEL_CACHE").is_some_and(|value| value == "off") {
             return;
         }
-        // It tells the kernels of two builds apart. Without it, a later build would be given those of an earlier one.
+        // The build id tells the kernels of two builds apart. Without it, a later build would be given an earlier one's.
         if buildid::build_id().is_none() {
             return;
         }

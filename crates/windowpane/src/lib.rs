@@ -71,7 +71,7 @@
 //! | `cuda`, `hip`, `metal` | GPUs of NVIDIA, AMD and Apple |
 //! | `cpu` | the CPU, with compiled kernels; needs LLVM to build |
 //! | `kernels` | what every backend but `host` needs; the features above turn it on |
-//! | `kernel-cache` | compiled kernels are kept on disk; `cuda` and `hip` turn it on, `cpu` can use it |
+//! | `kernel-cache` | compiled kernels are kept on disk; `cuda` and `hip` turn it on, `cpu` and `vulkan` use it too |
 //! | `ndarray`, `npy`, `safetensors` | tensors from and to arrays and files |
 //!
 //! # Errors

@@ -9,6 +9,8 @@ use cubecl::client::{Client, Graph};
 #[cfg(feature = "kernels")]
 use cubecl::server::Handle;
 
+#[cfg(feature = "kernels")]
+use crate::compile::is_compiling;
 use crate::{Device, Result};
 
 /// Recorded work that can be replayed: see [`Device::record`].
@@ -147,9 +149,9 @@ struct Capture<'a> {
 
 #[cfg(feature = "kernels")]
 impl<'a> Capture<'a> {
-    /// `None` on devices without graphs, or during another capture.
+    /// `None` on devices without graphs, during another capture, or where launches do not run.
     fn prepare(client: &'a Client) -> Option<Self> {
-        let free = !client.is_capturing() && client.graph_prepare().is_ok();
+        let free = !is_compiling() && !client.is_capturing() && client.graph_prepare().is_ok();
         free.then_some(Self { client, ended: false })
     }
 

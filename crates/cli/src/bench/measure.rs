@@ -60,8 +60,7 @@ pub(super) struct Measured {
     pub(super) seconds: f64,
     /// The time of the fastest window.
     pub(super) fastest: f64,
-    /// The host's time for the first launch, until its result was there: with the compilation of its kernels, unless they
-    /// were compiled before.
+    /// The host's time for the first launch and its wait. Kernels that were not compiled before are compiled in it.
     pub(super) first: f64,
     /// The interquartile range of the windows, relative to the median.
     pub(super) spread: f64,
@@ -148,6 +147,7 @@ impl Stopwatch {
 
     pub(super) fn measure(&mut self, work: &mut dyn Work) -> Result<Measured, Failure> {
         // The first launch compiles the kernel; a failing kernel reports its error here.
+        self.device.wait()?;
         let start = Instant::now();
         work.launch()?;
         work.wait()?;

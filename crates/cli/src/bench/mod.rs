@@ -24,7 +24,6 @@ mod tally;
 mod verify;
 
 use std::any::Any;
-use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -136,7 +135,7 @@ pub(crate) struct Bench {
     #[arg(long, conflicts_with_all = ["algorithm", "tile", "tune", "against", "plot"])]
     every_kernel: bool,
     /// First compile the kernels of all cases, on all cores of the processor
-    #[arg(long)]
+    #[arg(long, conflicts_with = "tune")]
     compile: bool,
     /// Do not compare with the reference before timing
     #[arg(long)]
@@ -380,9 +379,10 @@ impl Bench {
             for line in contestant.iter().flat_map(|(ceilings, _)| ceilings.lines()) {
                 printer.add(&progress, Line::Ceiling(line.clone()))?;
             }
-            if self.compile && contestant.is_ok() {
+            if self.compile && contestant.is_ok() && device.backend() != Backend::Host {
                 progress.now(format!("kernels for {device}"));
-                self.compile(&cases, &device)?;
+                // A device that fails here fails again where its cases are timed, and their rows say so.
+                let _ = guarded(|| self.compile(&cases, &device, &progress));
             }
             contestants.push((device, contestant));
             progress.step();
@@ -439,23 +439,23 @@ impl Bench {
     }
 
     /// Compiles the kernels of all cases, and says how long it took. A case that fails says why when it is timed.
-    fn compile(&self, cases: &[Case], device: &Device) -> Result<(), Failure> {
-        let start = Instant::now();
+    fn compile(&self, cases: &[Case], device: &Device, progress: &Progress) -> Result<(), Failure> {
+        let (start, mut launches) = (Instant::now(), 0);
         device.compile(|| {
             for (case, _) in cases.iter().flat_map(|case| self.variants(case, device)) {
                 let launch = || {
                     let forced = case.forced(self.cases.forced())?;
                     Ok(ready(&case, device, forced)?.launch()?)
                 };
-                let _ = guarded(launch);
+                launches += usize::from(guarded(launch).is_ok());
             }
             Ok(())
         })?;
         if !self.cases.quiet {
             let seconds = start.elapsed().as_secs_f64();
-            let count = cases.len();
-            // If stderr cannot be written, the work still goes on.
-            let _ = writeln!(io::stderr(), "compiled {count} cases for {device} in {seconds:.1} s");
+            progress.note(format!(
+                "compiled the kernels of {launches} cases for {device} in {seconds:.1} s"
+            ));
         }
         Ok(())
     }

@@ -205,7 +205,7 @@ pub(super) struct Time {
     /// The time of the fastest timing run.
     #[serde(default)]
     pub(super) ms_fastest: Option<f64>,
-    /// The time of the first launch, with the compilation of its kernels.
+    /// The host's time for the first launch and its wait, with the compilation of kernels not compiled before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ms_first: Option<f64>,
     #[serde(default)]

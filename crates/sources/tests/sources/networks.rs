@@ -38,7 +38,8 @@ const RESNET_50: [[usize; 5]; 23] = [
     [512, 512, 7, 3, 1],
 ];
 
-/// The most kernels for their 69 passes. With the four of the network's poolings they are at most 60.
+/// The most kernels for their 69 passes, the stem's data gradient among them. The network's poolings, which are not
+/// launched here, have at most four more.
 const MOST: usize = 56;
 
 /// Launches all passes of all layers by these plans, and collects the kernels.
@@ -75,8 +76,8 @@ fn launch(
     }
 }
 
-/// Forward and both gradients of a network are few kernels, and the batch is in none of them: the same plans launch the same
-/// kernels for other batches.
+/// Forward and both gradients of a network are few kernels, and the batch is in none of them: the same plans launch the
+/// same kernels for other batches.
 #[test]
 fn a_network_needs_few_kernels() {
     let (device, mut kernels, mut plans) = (Device::cuda(), HashSet::new(), Vec::new());

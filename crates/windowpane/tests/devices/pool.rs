@@ -776,11 +776,14 @@ fn volumes() -> impl Strategy<Value = PoolCase> {
     )
 }
 
-/// Volumes with windows of any size, which overlap along the depth or leave gaps, and of which some are empty. Where volumes
-/// are deep, columns of windows are cut into pieces.
+/// Volumes with windows of any size, which overlap along the depth or leave gaps, and of which some are empty. Where
+/// volumes are deep, columns of windows are cut into pieces, and long windows leave room for fewer units in a cube.
 fn windows_in_volumes() -> impl Strategy<Value = PoolCase> {
-    let axis = |longest: usize| (1..=longest, 1usize..=8, 1usize..=3, 0usize..=8, 0usize..=8);
-    let axes = [axis(48), axis(14), axis(14)];
+    let axis = |longest: usize, kernel: usize, stride: usize| {
+        (1..=longest, 1..=kernel, 1..=stride, 0usize..=8, 0usize..=8)
+    };
+    let depth = prop_oneof![3 => axis(48, 8, 6), 1 => axis(72, 40, 3)];
+    let axes = (depth, axis(14, 8, 3), axis(14, 8, 3)).prop_map(|(d, h, w)| [d, h, w]);
     let layout = prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)];
     let rounding = prop_oneof![Just(Rounding::Floor), Just(Rounding::Ceil)];
     (1usize..=2, 1usize..=18, axes, (layout, rounding), Fill::any()).prop_map(

@@ -205,36 +205,58 @@ fn recordings_of_failures_are_failures() {
     }
 }
 
-/// What is launched to be compiled does not run, and later calls are right.
+/// Work that is compiled does not run, and later calls find their kernels compiled and are right, also after work that
+/// fails or panics.
 #[test]
 #[cfg(feature = "kernels")]
 fn compiled_work_does_not_run() {
-    for device in windowpane::Device::all() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use cubecl_runtime::execution::{ProcessMode, ProcessModeOverride, StatisticsCollector};
+
+    // The kernels of other tests would be counted too.
+    if !crate::is_alone("tensor::compiled_work_does_not_run") {
+        return;
+    }
+    let is_host = |device: &Device| device.backend() == windowpane::Backend::Host;
+    for device in Device::all().into_iter().filter(|device| !is_host(device)) {
+        let collector = StatisticsCollector::new();
+        let _counted = ProcessModeOverride::new(ProcessMode::Execute, &collector);
+        let compilation = || collector.statistics().compilation;
         let pool = MaxPool::new([2, 2]).stride([2, 2]);
         let plan = pool.plan(&device, DType::F32, &[1, 2, 4, 1]).unwrap();
         let x = |first: f32| {
             let elements = [first, 3.0, 2.0, 0.5, 0.0, 1.0, 7.0, 0.25];
             Tensor::from_slice(&device, &elements, [1, 2, 4, 1]).unwrap()
         };
-        let (small, large) = (x(1.0), x(9.0));
-        let mut y = Vec::new();
-        plan.run(&[&small], &mut y).unwrap();
-        let mut calls = 0;
-        device
-            .compile(|| {
-                calls += 1;
-                plan.run(&[&large], &mut y)
-            })
-            .unwrap();
-        let has_kernels = device.backend() != windowpane::Backend::Host;
-        assert_eq!(calls, i32::from(has_kernels), "{device}");
-        assert_eq!(y[0].to_vec::<f32>().unwrap(), [3.0, 7.0], "{device}");
+        let mut y = vec![Tensor::from_slice(&device, &[5.0f32, 6.0], [1, 1, 2, 1]).unwrap()];
+        let large = x(9.0);
+        device.compile(|| plan.run(&[&large], &mut y)).unwrap();
+        assert_eq!(y[0].to_vec::<f32>().unwrap(), [5.0, 6.0], "{device}");
+        let compiled = compilation();
+        assert!(compiled.compiled + compiled.loaded >= 1, "{device}: {compiled:?}");
         plan.run(&[&large], &mut y).unwrap();
         assert_eq!(y[0].to_vec::<f32>().unwrap(), [9.0, 7.0], "{device}");
-        if has_kernels {
-            let failed = device.compile(|| pool.forward(&large.reshape([8])?).map(drop));
-            assert!(failed.is_err(), "{device}");
-        }
+        assert_eq!(compilation().registered, compiled.registered, "{device}");
+
+        let failed = device.compile(|| pool.forward(&large.reshape([8])?).map(drop));
+        assert!(failed.is_err(), "{device}");
+        let work = || device.compile(|| panic!("it does"));
+        assert!(catch_unwind(AssertUnwindSafe(work)).is_err(), "{device}");
+        plan.run(&[&x(1.0)], &mut y).unwrap();
+        assert_eq!(y[0].to_vec::<f32>().unwrap(), [3.0, 7.0], "{device}");
+
+        // A recording that is made where nothing runs is no graph of nothing.
+        let mut z = vec![Tensor::from_slice(&device, &[5.0f32, 6.0], [1, 1, 2, 1]).unwrap()];
+        let (plan, one, results, mut recording) = (&plan, &x(1.0), &mut z, None);
+        device
+            .compile(|| {
+                recording = Some(device.record(move || plan.run(&[one], results))?);
+                Ok(())
+            })
+            .unwrap();
+        recording.unwrap().replay().unwrap();
+        assert_eq!(z[0].to_vec::<f32>().unwrap(), [3.0, 7.0], "{device}");
     }
 }
 

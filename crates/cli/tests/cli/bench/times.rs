@@ -325,3 +325,27 @@ fn caches_are_warm_or_flushed() {
     let failed = rows(&ran).pop().expect("a row");
     assert!(failed["error"].is_string() && failed["cache"] == "cold", "{failed}");
 }
+
+/// `--compile` says on stderr what it compiled if the device has kernels, and cases are timed as without it.
+#[test]
+fn kernels_are_compiled_first() {
+    let folder = Folder::new();
+    let cases = [
+        case("small", "maxpool", "fwd", "f32", "nhwc"),
+        case("small", "avgpool", "bwd", "f32", "nchw"),
+    ];
+    let file = write(&folder, &cases);
+    // The last one is `host`; the one before has kernels.
+    for device in Device::all().into_iter().rev().take(2) {
+        let backend = device.backend().name();
+        let ran = run_with(&["bench", "--compile", "--cases", &file], &["--backend", backend]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        let lines = rows(&ran);
+        let (_, rows) = split(&lines);
+        assert_eq!(rows.len(), cases.len(), "{}", ran.out);
+        assert!(rows.iter().all(|row| number(row, "ms_first") > 0.0), "{}", ran.out);
+        let note = "compiled the kernels of 2 cases";
+        let notes = ran.err.lines().filter(|line| line.starts_with(note)).count();
+        assert_eq!(notes, usize::from(backend != "host"), "{}", ran.err);
+    }
+}

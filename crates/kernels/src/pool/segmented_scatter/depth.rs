@@ -1,14 +1,14 @@
 //! The first launch for volumes: windows along the depth become windows of planes.
 //!
 //! ```text
-//! for each piece of a column of windows along the depth:        one unit; a ring of planes in shared memory
-//!     for each window, in order, loaded some windows ahead:
-//!         write the planes before the window: the sum left for each, and its winner, as those of a window of the plane
+//! for each piece of a column of windows along the depth:     one unit; a ring of planes in shared memory
+//!     for each window, in order, loaded a block of windows ahead:
+//!         write the sum and the winner of each plane before the window, as those of a window of the plane
 //!         add the window's gradient to the sum of its winner's plane
 //! ```
 //!
-//! Along a column the windows whose winners lie in the same plane have the same winner, the extremum of what they read of that
-//! plane: so a plane has one sum, and a ring as long as a window has room for all that are not complete. Units are in step:
+//! Windows of a column whose winners lie in the same plane have the same winner, the extremum of what they read of that
+//! plane. So a plane has one sum, and a ring as long as a window has room for all incomplete planes. Units are in step:
 //! neighbours load and store neighbouring elements. The rest is the gradient of an extremum over each plane, where some
 //! windows have no winner.
 
@@ -17,7 +17,7 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 
-use super::kernel::zeros_of;
+use super::kernel::no_winners;
 use super::{NAME, Span, is_below, planes, span};
 use crate::cube::convert::{Widening, widen};
 use crate::cube::numbers;
@@ -31,20 +31,22 @@ use crate::pool::common::{Task, Tensor, WORD, Work};
 const OF_PLANE: f64 = 25.0;
 const OF_WINDOW: f64 = 45.0;
 
-/// How often a unit waits for each window, which is loaded [`AHEAD`] windows before.
+/// The waits of a unit for each window. A block of [`AHEAD`] windows is loaded while the one before it is added up.
+/// Neither this nor [`OF_WINDOW`] was fitted.
 const WAITS: f64 = 1.0;
 
-/// The windows that a unit loads at once.
+/// The windows of a block.
 const AHEAD: u32 = 4;
 
-/// The most and the fewest units of a cube, and the bytes of shared memory that their rings may take; longer windows have
-/// fewer units.
-const UNITS: [u32; 2] = [256, 32];
+/// The most and the fewest units of a cube, and the bytes of shared memory that their rings may take. Long windows have
+/// few units, and those of the fewest may take all that the device has.
+const UNITS: [u32; 2] = [256, 8];
 const RINGS: usize = 48 << 10;
 
-/// The units that hide each other's waits on a multiprocessor. With fewer columns, these are cut into pieces of at least this
-/// many windows' lengths, as a piece reads the windows of one length twice.
+/// The units that hide each other's waits on a multiprocessor. With fewer columns, columns are cut into pieces.
 const UNITS_EACH: usize = 1024;
+
+/// The least length of a piece, in lengths of a window or strides: a piece reads the windows of one length twice.
 const LEAST_LENGTHS: usize = 4;
 
 /// Whether the planes of windows are not simply the planes of inputs, so that a first launch is needed.
@@ -87,25 +89,34 @@ pub(super) fn units(task: Task<'_>) -> Result<u32, PlanError> {
     Ok(units)
 }
 
-/// The columns of windows, and the planes of each piece of them.
-fn pieces(task: Task<'_>) -> [usize; 2] {
-    let depth = &task.axes()[0];
-    let columns = task.outputs() / depth.output();
-    let wanted = (UNITS_EACH * task.device.multiprocessor_count()).div_ceil(columns.max(1));
-    let least = LEAST_LENGTHS * depth.kernel().max(depth.stride());
-    [columns, depth.input().div_ceil(wanted).max(least).min(depth.input())]
+/// How columns of windows are cut.
+struct Cut {
+    columns: usize,
+    /// The planes of a piece, and the pieces of a column.
+    planes: usize,
+    pieces: usize,
+}
+
+impl Cut {
+    fn new(task: Task<'_>) -> Self {
+        let depth = &task.axes()[0];
+        let columns = task.outputs() / depth.output();
+        let wanted = (UNITS_EACH * task.device.multiprocessor_count()).div_ceil(columns.max(1));
+        let least = LEAST_LENGTHS * depth.kernel().max(depth.stride());
+        let planes = depth.input().div_ceil(wanted).max(least).min(depth.input());
+        Self { columns, planes, pieces: depth.input().div_ceil(planes) }
+    }
 }
 
 pub(super) fn seconds(task: Task<'_>) -> f64 {
     let depth = &task.axes()[0];
-    let [columns, piece] = pieces(task);
-    let pieces = depth.input().div_ceil(piece);
-    let windows = ((piece + depth.kernel()) / depth.stride()).min(depth.output()) as f64;
+    let Cut { columns, planes, pieces } = Cut::new(task);
+    let windows = ((planes + depth.kernel()) / depth.stride()).min(depth.output()) as f64;
     let read = task.outputs() * (task.dtype().size() + WORD);
     let work = Work {
         bytes: (read + bytes(task)) as f64,
         units: (columns * pieces) as f64,
-        instructions: OF_PLANE * piece as f64 + OF_WINDOW * windows,
+        instructions: OF_PLANE * planes as f64 + OF_WINDOW * windows,
         waits: WAITS * windows,
     };
     work.seconds(task.device)
@@ -122,7 +133,7 @@ pub(super) fn launch(
     let windows = windows(task);
     let own = [task.settings.accumulator.size(), WORD].map(|size| client.empty(windows * size));
     let [batch, channel, position] = indexing(task.pooling(), task.reduction().base());
-    let [columns, piece] = pieces(task);
+    let Cut { columns, planes: piece, pieces } = Cut::new(task);
     let plane = height.output() * width.output() * task.pixel();
     let units = units(task)?;
     let form = Form {
@@ -132,14 +143,14 @@ pub(super) fn launch(
         widened: task.widening(task.dtype()),
     };
     let args = numbers! { ColumnArgsLaunch {
-        columns, plane_divisor: plane, plane, pixel: task.pixel(), row: width.output(), piece,
+        columns, plane_divisor: plane, plane, pixel: task.pixel(), row: width.output(), piece, pieces,
         depth: span(depth), height: span(height), width: span(width),
         positions: height.input() * width.input(), index_batch: batch, index_channel: channel,
         index_position: position,
     } };
-    let (cubes, units) = grid(client, units, columns * depth.input().div_ceil(piece));
-    // SAFETY: a unit past the last piece ends, windows after the last one of a column are not read, and places of a ring are
-    // those of planes that the window has.
+    let (cubes, units) = grid(client, units, columns * pieces);
+    // SAFETY: a unit past the last piece ends, windows after the last one of a column are not read, and places of a ring
+    // are those of planes that the window has.
     unsafe {
         along_depth::launch_unchecked(
             client,
@@ -176,8 +187,9 @@ struct ColumnArgs {
     /// The channels of a pixel, and the windows of a row.
     pixel: FastDivmod<u32>,
     row: FastDivmod<u32>,
-    /// The planes of a piece.
+    /// The planes of a piece, and the pieces of a column.
     piece: u32,
+    pieces: u32,
     depth: Span,
     height: Span,
     width: Span,
@@ -205,6 +217,13 @@ struct Column {
     plane: u32,
 }
 
+/// The next plane to write, and its place in the ring.
+#[derive(CubeType)]
+struct Ring {
+    next: RuntimeCell<i32>,
+    slot: RuntimeCell<u32>,
+}
+
 #[cube(launch_unchecked)]
 fn along_depth<S: Float, A: Float>(
     dy: &[Vector<S, One>],
@@ -218,8 +237,7 @@ fn along_depth<S: Float, A: Float>(
     let mut sums = Shared::<[A]>::new_slice(comptime!((form.ring * form.units) as usize));
     let mut found = Shared::<[i32]>::new_slice(comptime!((form.ring * form.units) as usize));
     let (piece, i) = args.columns.div_mod(ABSOLUTE_POS as u32);
-    let from = piece * args.piece;
-    if from >= args.depth.inputs as u32 {
+    if piece >= args.pieces {
         terminate!();
     }
     let (outer, inner) = args.plane_divisor.div_mod(i);
@@ -235,18 +253,17 @@ fn along_depth<S: Float, A: Float>(
     for slot in 0..form.ring {
         found[(slot * form.units + UNIT_POS) as usize] = -1i32;
     }
-    let from = from as i32;
-    let to = min(from + args.piece as i32, args.depth.inputs);
+    let from = (piece * args.piece) as i32;
+    let to = from + min(args.piece as i32, args.depth.inputs - from);
     // The windows from the first that ends after `from` to the last that begins before `to`.
-    let over = max(from + args.depth.before - args.depth.kernel + args.depth.stride, 0i32);
-    let first = (over / args.depth.stride) as u32;
-    let end = (to - 1 + args.depth.before) / args.depth.stride + 1;
-    let end = min(end, args.depth.outputs) as u32;
-    // The planes before `left` are written. It has its place in the ring.
-    let mut left = from;
-    let mut slot = 0u32;
+    let stride = args.depth.stride as u32;
+    let over = from + (args.depth.before - args.depth.kernel);
+    let first = if over >= 0 { over as u32 / stride + 1 } else { 0u32.runtime() };
+    let end = ((to - 1) as u32 + args.depth.before as u32) / stride + 1;
+    let end = min(end, args.depth.outputs as u32);
+    let ring = Ring { next: RuntimeCell::new(from), slot: RuntimeCell::new(0u32) };
     let shares = zeros::<S, One>(AHEAD);
-    let indices = zeros_of(AHEAD);
+    let indices = no_winners(AHEAD);
     fetch::<S>(dy, winners, args, &column, first, end, &shares, &indices);
     for block in range_stepped(first, end, AHEAD) {
         let mut block_indices = Sequence::<i32>::new();
@@ -262,25 +279,22 @@ fn along_depth<S: Float, A: Float>(
             let window = block + ahead;
             if window < end {
                 let front = window as i32 * args.depth.stride - args.depth.before;
-                while left < min(front, to) {
-                    leave::<A>(
-                        plane_sums,
-                        plane_winners,
-                        &mut sums,
-                        &mut found,
-                        args,
-                        &column,
-                        left,
-                        slot,
-                        form,
-                    );
-                    left += 1;
-                    slot = next_slot(slot + 1, form);
-                }
+                write_before::<A>(
+                    plane_sums,
+                    plane_winners,
+                    &mut sums,
+                    &mut found,
+                    args,
+                    &column,
+                    &ring,
+                    front,
+                    form,
+                );
                 let index = *block_indices.index(ahead as usize);
                 let plane = plane_of(index, front, &column, args, form);
-                if plane >= left && plane < to {
-                    let at = next_slot(slot + (plane - left) as u32, form);
+                let after = plane - ring.next.read();
+                if after >= 0 && plane < to {
+                    let at = wrapped(ring.slot.read() + after as u32, form);
                     let at = (at * form.units + UNIT_POS) as usize;
                     let share = block_shares.index(ahead as usize).extract(0usize);
                     // Other indices than a maximum's may name several winners; the last one keeps its own sum.
@@ -294,21 +308,17 @@ fn along_depth<S: Float, A: Float>(
             }
         }
     }
-    while left < to {
-        leave::<A>(
-            plane_sums,
-            plane_winners,
-            &mut sums,
-            &mut found,
-            args,
-            &column,
-            left,
-            slot,
-            form,
-        );
-        left += 1;
-        slot = next_slot(slot + 1, form);
-    }
+    write_before::<A>(
+        plane_sums,
+        plane_winners,
+        &mut sums,
+        &mut found,
+        args,
+        &column,
+        &ring,
+        to,
+        form,
+    );
 }
 
 /// Loads windows of a column: those from `window` on.
@@ -332,35 +342,40 @@ fn fetch<S: Float>(
     }
 }
 
-/// Writes a plane's sum and winner, if it has any, and empties its place in the ring.
+/// Writes the sums and winners of the planes before `end` that are not written yet (0 and -1 where no window has its
+/// winner), and empties their places in the ring.
 #[cube]
-fn leave<A: Float>(
+fn write_before<A: Float>(
     plane_sums: &mut [Vector<A, One>],
     plane_winners: &mut [Vector<i32, One>],
     sums: &mut Shared<[A]>,
     found: &mut Shared<[i32]>,
     args: &ColumnArgs,
     column: &Column,
-    plane: i32,
-    slot: u32,
+    ring: &Ring,
+    end: i32,
     #[comptime] form: Form,
 ) {
-    let at = (slot * form.units + UNIT_POS) as usize;
-    let winner = found[at];
-    let result = (column.plane + plane as u32 * args.plane) as usize;
-    plane_sums[result] = Vector::new(select(winner >= 0, sums[at], A::from_int(0)));
-    plane_winners[result] = Vector::new(winner);
-    found[at] = -1i32;
+    while ring.next.read() < end {
+        let at = (ring.slot.read() * form.units + UNIT_POS) as usize;
+        let winner = found[at];
+        let result = (column.plane + ring.next.read() as u32 * args.plane) as usize;
+        plane_sums[result] = Vector::new(select(winner >= 0, sums[at], A::from_int(0)));
+        plane_winners[result] = Vector::new(winner);
+        found[at] = -1i32;
+        ring.next.store(ring.next.read() + 1);
+        ring.slot.store(wrapped(ring.slot.read() + 1, form));
+    }
 }
 
 /// A place in the ring, from one that may be up to a ring's length too large.
 #[cube]
-fn next_slot(slot: u32, #[comptime] form: Form) -> u32 {
+fn wrapped(slot: u32, #[comptime] form: Form) -> u32 {
     if slot >= form.ring { slot - form.ring } else { slot }
 }
 
-/// The plane of the winner of a window along the depth, whose first plane is `front`; none, -1, if the index is not one of
-/// the window.
+/// The plane of the winner of a window along the depth, whose first plane is `front`; none, -1, if the index is not one
+/// of the window.
 #[cube]
 fn plane_of(
     index: i32,

@@ -38,7 +38,7 @@ pub(super) fn scatter<D: Float, S: Float, A: Float>(
         }
     }
     let shares = zeros::<D, One>(form.rows);
-    let indices = zeros_of(form.rows);
+    let indices = no_winners(form.rows);
     let segment = no_segment::<A>();
     // The row of the ring for the first row that a block's windows read.
     let mut start = 0u32;
@@ -184,14 +184,15 @@ fn window_column_of(
     }
 }
 
+/// The indices of windows, none of which has a winner.
 #[cube]
-pub(super) fn zeros_of(#[comptime] count: u32) -> Sequence<RuntimeCell<i32>> {
-    let mut zeros = Sequence::<RuntimeCell<i32>>::new();
+pub(super) fn no_winners(#[comptime] count: u32) -> Sequence<RuntimeCell<i32>> {
+    let mut winners = Sequence::<RuntimeCell<i32>>::new();
     #[unroll]
     for _ in 0..count {
-        zeros.push(RuntimeCell::new(-1i32));
+        winners.push(RuntimeCell::new(-1i32));
     }
-    zeros
+    winners
 }
 
 /// Starts loading a unit's windows of a block. Windows that do not exist have no winner.

@@ -1061,3 +1061,19 @@ fn ranks_have_a_kernel_of_their_own() {
         Err(PlanError::Geometry(_))
     ));
 }
+
+/// A window's planes have room in shared memory, for as few units as a cube may have.
+#[test]
+fn rings_of_planes_have_room() {
+    let small = Capabilities { shared_bytes: 16 << 10, ..GPU };
+    let plan = |planes: usize| {
+        let shape = Shape::new(1, 8, Extents::from([300, 8, 8])).unwrap();
+        let pooling = Pooling::new(shape, &Window::new([planes, 3, 3]), Layout::ChannelsLast);
+        let (pooling, max) = (pooling.unwrap(), Reduction::max(Output::Values));
+        let problem = Problem::new(&pooling, max, DType::F32).backward();
+        Plan::with(Algorithm::SegmentedScatter, problem, &small).map(drop)
+    };
+    assert_eq!(plan(256), Ok(()));
+    let refused = plan(257).unwrap_err().to_string();
+    assert!(refused.contains("a ring of planes does not fit in a cube"), "{refused}");
+}
