@@ -39,7 +39,6 @@ from windowpane._engines import (
     engine_of,
     extremum_under,
     mode_pool,
-    on_gpu,
     own_avg_pool,
     pad,
     rank_pool,
@@ -153,7 +152,7 @@ def _extended(
     if not wider:
         return x
     kinds = {kind for *_, kind in wider}
-    if len(wider) <= _AXES and len(kinds) == 1 and _is_on_gpu(x):
+    if len(wider) <= _AXES and len(kinds) == 1 and _is_native(x):
         value = cval if kinds == {"constant"} else 0
         if abs(value) <= EXACT:
             return _padded(x, library, wider, value)
@@ -180,17 +179,17 @@ def _extended(
     return wide
 
 
-def _is_on_gpu(x: Any) -> bool:
-    """Whether an array is on a GPU, in a type that kernels have."""
+def _is_native(x: Any) -> bool:
+    """Whether the elements of an array have a type that kernels have."""
     known = x.dtype.name in NATIVE if x.dtype.kind in "biu" else x.dtype.itemsize <= 8
-    return known and hasattr(x, "__dlpack_device__") and on_gpu(x)
+    return known and x.dtype.isnative and hasattr(x, "__dlpack_device__")
 
 
 def _padded(x: Any, library: Any, wider: list[tuple[int, int, int, str]], cval: float) -> Any:
-    """An array on a GPU with the elements that windows see past its edges.
+    """An array with the elements that windows see past its edges.
 
-    One kernel writes them, where the array's library takes several for each edge. For each axis `wider` has the numbers
-    of elements before and after it, and the mode, which is the same for all.
+    One kernel writes them, where the array's library takes several for each edge, or one thread. For each axis `wider` has
+    the numbers of elements before and after it, and the mode, which is the same for all.
     """
     axes, before, after, modes = zip(*wider, strict=True)
     sizes = [1 + sum(own) for own in zip(before, after, strict=True)]

@@ -193,7 +193,9 @@ impl Cases<'_> {
         let window = |side: usize| Window::new([side, side]).padding([side / 2, side / 2]);
         // Filters, channels of each, and groups: dense and depthwise, then pointwise and grouped.
         self.convolution([128, CHANNELS, 1], 3, window(3).stride([2, 2]));
-        self.convolution([CHANNELS, 1, CHANNELS], 3, window(3));
+        self.convolution([CHANNELS, 1, CHANNELS], 3, window(3).stride([2, 2]));
+        // Too many weights for units that walk down lines.
+        self.convolution([CHANNELS, 1, CHANNELS], 9, window(9).stride([2, 2]));
         if self.layout == Layout::ChannelsLast {
             self.convolution([CHANNELS, CHANNELS, 1], 1, window(1));
             self.convolution([CHANNELS, 4, CHANNELS / 4], 3, window(3));

@@ -393,6 +393,10 @@ fn layers_of_every_form_are_the_reference() {
         layer([22, 1, 1], &[19, 16], same([3, 3]).stride([2, 1]), last),
         layer([6, 1, 1], &[2, 17, 9], Window::new([1, 3, 2]).padding([1, 1, 1]), last),
         layer([44, 1, 1], &[9, 15], same([5, 3]), last),
+        // Its data gradients are more products than one launch has, or products of different vectors.
+        layer([6, 1, 1], &[13, 14], same([5, 5]).stride([4, 4]), last),
+        layer([12, 1, 1], &[8, 14], same([3, 3]).stride([2, 2]), first),
+        layer([12, 1, 1], &[7, 9], same([3, 3]).stride([2, 2]), first),
         // Its data gradient has too many weights for shared memory.
         layer([10, 1, 1], &[19, 20], same([9, 9]).stride([3, 3]), last),
         // Some coordinates of its data gradient have no terms.

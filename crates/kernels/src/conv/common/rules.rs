@@ -13,9 +13,12 @@ use crate::error::{PlanError, ensure};
 /// The number of cubes that every device accepts on each axis of a launch.
 pub(crate) const MOST_CUBES: usize = 65535;
 
-/// In most kernels each phase is a launch; with more phases than this, a data gradient is computed
+/// In some kernels each phase is a launch, or has code of its own. With more phases than this, a data gradient is computed
 /// by the direct kernel, or over blocks of pixels.
 pub(crate) const MOST_PHASES: usize = 256;
+
+/// The most products of a pass that are launched together: the phases of a stride of 3 on two axes. A kernel has code for each.
+pub(crate) const MOST_TOGETHER: usize = 9;
 
 /// The most taps along the width for which a run of rows is unrolled, and the largest distance in pixels from
 /// the first tap to the last, or from one window to the next.

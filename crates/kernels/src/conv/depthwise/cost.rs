@@ -8,7 +8,7 @@ use super::chunk_vectors;
 use super::config::Config;
 use super::form::Form;
 use super::rolling;
-use crate::conv::common::{Gather, cost};
+use crate::conv::common::{Gather, MOST_TOGETHER, cost};
 use crate::conv::problem::Task;
 use crate::cube::SECTOR;
 
@@ -81,11 +81,16 @@ fn seconds_of_walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Optio
     let Task { conv, request, device } = task;
     let across = conv.layout() == Layout::ChannelsFirst;
     let costs = if across { CHANNELS_FIRST } else { CHANNELS_LAST };
+    let with_terms = || gathers.iter().filter(|gather| gather.terms(conv) > 0);
+    let cubes = |gather: &Gather| {
+        rolling::Pieces::new(conv, config, gather.axes).units as f64
+            / (f64::from(rolling::UNITS) * device.multiprocessor_count() as f64)
+    };
+    // The cubes of all products run at the same time.
+    let all = with_terms().map(cubes).sum::<f64>();
     let mut cycles = 0.0;
-    for gather in gathers.iter().filter(|gather| gather.terms(conv) > 0) {
+    for gather in with_terms() {
         let form = rolling::Form::new(task, config, gather)?;
-        let cubes = rolling::Pieces::new(conv, config, gather.axes).units as f64
-            / (f64::from(rolling::UNITS) * device.multiprocessor_count() as f64);
         let steps = form.steps(config.lines.min(gather.axes[AXES - 2].rows as u32));
         let lines = f64::from(steps * form.step);
         let products = f64::from(form.products() * config.lanes) / f64::from(form.step);
@@ -110,12 +115,13 @@ fn seconds_of_walks(config: Config, task: Task<'_>, gathers: &[Gather]) -> Optio
             latency: costs.latency / f64::from(form.ahead),
             alone: costs.alone,
         };
-        cycles += lines * line.of_all(cubes, resident);
+        cycles += cubes(gather) / all * lines * line.of_all(all, resident);
     }
     let copy = device.copy_seconds(cost::bytes(conv, request));
     let (_, reading) = rolling::source(task, config, rolling::UNITS, gathers);
-    let launches = device.launch_seconds(gathers.len()) + reading;
-    Some(cycles / device.clock() + costs.exposed * copy + launches)
+    let walking = with_terms().count();
+    let launches = walking.div_ceil(MOST_TOGETHER) + usize::from(walking < gathers.len());
+    Some(cycles / device.clock() + costs.exposed * copy + device.launch_seconds(launches) + reading)
 }
 
 /// The cycles in which a cube stores a line of its results to the cache, a sector after the other: each store of a warp has
@@ -169,7 +175,7 @@ fn seconds_of_blocks(config: Config, task: Task<'_>) -> f64 {
     let pass = request.pass;
     let lanes = config.lanes as usize;
     let chunk_vectors = chunk_vectors(conv, lanes);
-    let (mut instructions, mut waiting, mut launches) = (0.0, 0.0, 1);
+    let (mut instructions, mut loads, mut longest, mut products) = (0.0, 0.0, 0.0_f64, 0);
     for gather in Gather::all(conv, pass) {
         let form = Form::new(conv, device.cores.is_some(), config, &gather, chunk_vectors);
         let units = form.units(conv, &gather, lanes) as f64;
@@ -177,13 +183,17 @@ fn seconds_of_blocks(config: Config, task: Task<'_>) -> f64 {
         let read = height.taps + (form.lines as usize - 1) * height.step;
         let pixels = (depth.taps * read) as f64 * f64::from(form.along.pixels().1);
         let taps = depth.taps * height.taps;
-        let products =
+        let multiplied =
             (taps * lanes) as f64 * f64::from(form.lines * form.along.rows * form.along.taps);
-        instructions += units * (PIXEL * pixels + PRODUCT * products);
-        let waves = units / (device.multiprocessor_count() as f64 * RESIDENT);
-        waiting += LATENCY * pixels * waves.max(1.0);
-        launches += 1;
+        instructions += units * (PIXEL * pixels + PRODUCT * multiplied);
+        loads += units * pixels;
+        longest = longest.max(pixels);
+        products += 1;
     }
+    // The units of all products wait at the same time.
+    let waves = loads / (device.multiprocessor_count() as f64 * RESIDENT);
+    let waiting = LATENCY * waves.max(longest);
+    let launches = usize::div_ceil(products, MOST_TOGETHER) + 1;
     with_tensors(instructions, waiting, task) + device.launch_seconds(launches)
 }
 

@@ -39,6 +39,17 @@ fn work_of(block: &RunArgs, i: u32, #[comptime] form: Form) -> UnitWork {
     }
 }
 
+/// One of the products of a launch.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct BlockArgs {
+    pub(super) gather: GatherArgs,
+    pub(super) run: RunArgs,
+    /// Its first unit in the launch.
+    pub(super) first: u32,
+    #[cube(comptime)]
+    pub(super) form: Form,
+}
+
 #[cube(launch_unchecked)]
 pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
     a: &[Vector<S, N>],
@@ -46,33 +57,50 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
     bias: ComptimeOption<Box<[Vector<S, C>]>>,
     epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
-    gather: &GatherArgs,
-    block: &RunArgs,
-    #[comptime] form: Form,
+    products: &Sequence<BlockArgs>,
+    #[comptime] contiguous: bool,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let i = unit_position(form.contiguous);
-    if i >= block.units {
-        terminate!();
+    let unit = unit_position(contiguous);
+    #[unroll]
+    for p in 0..products.len() {
+        let product = products.index(p);
+        // As an unsigned number, a unit before the product is larger than all of its units.
+        let i = unit - product.first;
+        if i < product.run.units {
+            block::<S, A, N, C>(a, packed, &bias, epilogue, out, product, i);
+        }
     }
+}
+
+/// Computes the block of the `i`-th unit of a product.
+#[cube]
+fn block<S: Float, A: Float, N: Size, C: Size>(
+    a: &[Vector<S, N>],
+    packed: &[Vector<A, N>],
+    bias: &ComptimeOption<Box<[Vector<S, C>]>>,
+    epilogue: &EpilogueArgs<S, N>,
+    out: &mut [Vector<S, N>],
+    product: &BlockArgs,
+    i: u32,
+) {
+    let (gather, run, form) = (&product.gather, &product.run, comptime!(product.form));
     let lanes = N::value() as u32;
-    let work = work_of(block, i, form);
+    let work = work_of(run, i, form);
     let vector = work.chunk * comptime!(form.chunk_vectors) + work.beside;
     let (channel, rows) = if comptime!(form.across.is_some()) {
         (vector, lanes)
     } else {
         (vector * lanes, 1u32.runtime())
     };
-    let first = (work.outer * block.height + work.line) * block.width + work.along;
+    let first = (work.outer * run.height + work.line) * run.width + work.along;
     let row = row_point(gather, first * rows);
 
     let sums = zeros::<A, N>(comptime!(form.lines * form.along.rows));
     add_lines::<S, A, N>(a, packed, gather, &work, &row, channel, &sums, form);
     let first = row.other + channel * gather.out_group;
-    store::<S, A, N, C>(
-        &bias, epilogue, out, gather, block, &work, &sums, vector, first, rows, form,
-    );
+    store::<S, A, N, C>(bias, epilogue, out, gather, run, &work, &sums, vector, first, rows, form);
 }
 
 /// Adds the lines of pixels that a unit reads. `row` is the unit's first row.

@@ -11,7 +11,8 @@
 //! Lanes run along the channels. The taps along the width are unrolled, so that it is known at compile time which
 //! rows and taps read a pixel; the taps along the height are a loop. Most blocks read only pixels inside the width;
 //! they have separate code without checks. The data gradient is the same computation over the windows that read a
-//! coordinate.
+//! coordinate. With strides it consists of several such products (phases), which one launch computes: each has code and units
+//! of its own.
 //!
 //! Consecutive units take neighbouring vectors of channels, at most 32, and then neighbouring lines. So a plane's loads
 //! are close together, its units reach the edge of the width together, and the next block of lines finds pixels in the
@@ -30,7 +31,7 @@
 use windowpane_geometry::{Convolution, Layout};
 
 use crate::conv::common::{
-    Arguments, Epilogue, Gather, Packing, RunArgsLaunch, Sweep, buffer, optional,
+    Arguments, Epilogue, Gather, MOST_TOGETHER, Packing, RunArgsLaunch, Sweep, buffer, optional,
 };
 use crate::conv::problem::{Pass, Request, Task, operands, results};
 use crate::cube::{accumulator, elem, grid, numbers};
@@ -46,6 +47,7 @@ mod weight;
 
 pub use config::Config;
 use form::Form;
+use kernel::BlockArgsLaunch;
 
 /// The units of a cube on a GPU. There are few, because each uses many registers.
 const UNITS: u32 = 128;
@@ -80,11 +82,14 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
         let [_, w] = arguments.operands;
         let (source, _) = rolling::source(arguments.task, config, arguments.units, &blocks);
         let filters = rolling::Filters::new(arguments, w, source);
+        let mut walks = Vec::new();
         // A product without terms has nothing to walk down.
         blocks.retain(|gather| {
             let form = rolling::Form::new(arguments.task, config, gather);
-            form.map(|form| rolling::launch(arguments, config, gather, form, &filters)).is_none()
+            walks.extend(form.map(|form| (*gather, form)));
+            form.is_none()
         });
+        rolling::launch(arguments, config, walks, &filters);
     }
     if !blocks.is_empty() {
         launch_blocks(arguments, config, &blocks);
@@ -105,16 +110,25 @@ fn launch_blocks(arguments: &Arguments<'_>, config: Config, gathers: &[Gather]) 
         Layout::ChannelsLast => (lanes, 1),
         Layout::ChannelsFirst => (1, lanes),
     };
-    let chunk_vectors = chunk_vectors(conv, lanes);
+    let (vectors, chunk_vectors) = (channels / of_channels, chunk_vectors(conv, lanes));
     let [inputs, _] = operands(conv, pass);
     let results = results(conv, pass);
-    for gather in gathers {
-        let form = Form::new(conv, contiguous, config, gather, chunk_vectors);
-        let [_, Sweep { rows: height, .. }, Sweep { rows: columns, .. }] = gather.axes;
-        let (width, vectors) = (columns / of_rows, channels / of_channels);
-        let lines = height.div_ceil(form.lines as usize);
-        let row_runs = width.div_ceil(form.along.rows as usize);
-        let units = form.units(conv, gather, lanes);
+    for together in gathers.chunks(MOST_TOGETHER) {
+        let (mut products, mut units) = (Vec::new(), 0);
+        for gather in together {
+            let form = Form::new(conv, contiguous, config, gather, chunk_vectors);
+            let [_, Sweep { rows: height, .. }, Sweep { rows: columns, .. }] = gather.axes;
+            let width = columns / of_rows;
+            let run = numbers! { RunArgsLaunch {
+                units: form.units(conv, gather, lanes), lines: height.div_ceil(form.lines as usize),
+                runs: width.div_ceil(form.along.rows as usize), chunks: vectors / chunk_vectors,
+                height, width,
+            } };
+            products.push(numbers! { BlockArgsLaunch {
+                gather: gather.args(conv, &packing.steps()), run, first: units, form,
+            } });
+            units += form.units(conv, gather, lanes).next_multiple_of(arguments.units as usize);
+        }
         let (cubes, dim) = grid(client, arguments.units, units);
         // SAFETY: lines outside are skipped, pixels outside are skipped or their reads are moved inside, and rows past
         // the last are not stored.
@@ -130,11 +144,8 @@ fn launch_blocks(arguments: &Arguments<'_>, config: Config, gathers: &[Gather]) 
                 optional(epilogue.bias, channels / of_channels),
                 Epilogue { bias: None, ..epilogue }.args(channels, results, lanes, dtype),
                 buffer(out, results / lanes),
-                gather.args(conv, &packing.steps()),
-                numbers! { RunArgsLaunch {
-                    units, lines, runs: row_runs, chunks: vectors / chunk_vectors, height, width,
-                } },
-                form,
+                products.into_iter().collect(),
+                contiguous,
                 elem(dtype),
                 elem(accumulator(dtype)),
             )

@@ -27,8 +27,9 @@ use super::config::Config;
 use super::kernel::with_bias;
 use super::walk::{MOST_AHEAD, Origin, Pixels, divisor, first_row, load_pixels, run, widened};
 use crate::conv::common::{
-    Arguments, Epilogue, EpilogueArgs, Gather, GatherArgs, Packing, Sweep, WeightSteps, buffer,
-    finish_with, optional, row_point, tap_point, weight_steps, widest_vector,
+    Arguments, Epilogue, EpilogueArgs, Gather, GatherArgs, MOST_TOGETHER, Packing, RunArgs,
+    RunArgsLaunch, Sweep, WeightSteps, buffer, finish_with, optional, row_point, tap_point,
+    weight_steps, widest_vector,
 };
 use crate::conv::problem::{Request, Task, operands, results};
 use crate::cube::{Registers, Widening, accumulator, elem, grid, numbers, zeros};
@@ -50,7 +51,6 @@ pub(super) struct Form {
     up: bool,
     /// The lanes of a vector of results. With channels first, these are neighbouring rows.
     pub(super) stored: u32,
-    staged: Option<Staged>,
 }
 
 /// The units of a cube that brings its weights to shared memory, and the weights of each.
@@ -61,16 +61,16 @@ struct Staged {
 }
 
 impl Form {
-    /// The form of one product of a pass; none where sums and weights take too many registers. With channels last, lines of
-    /// results must have lines of pixels in common.
+    /// The form of one product of a pass; none where sums and weights take too many registers. With channels last, a line of
+    /// results reads each line of pixels up to the next one's first.
     pub(super) fn new(task: Task<'_>, config: Config, gather: &Gather) -> Option<Self> {
         let Task { conv, request: Request { dtype, .. }, device } = task;
         let [depth, height, width] = gather.axes;
         let across = conv.layout() == Layout::ChannelsFirst;
-        let shares_lines = device.cores.is_none()
+        let can_walk = device.cores.is_none()
             && (!across || config.lanes == 1)
             && conv.grid().rank() > 1
-            && (height.taps > height.step || (across && height.taps > 0))
+            && height.taps >= if across { 1 } else { height.step }
             && depth.taps == 1
             && width.taps > 0
             && height.tap_step.abs() == 1;
@@ -90,7 +90,6 @@ impl Form {
             ahead: 1,
             up: height.tap_step < 0,
             stored: config.lanes,
-            staged: None,
         };
         if across && width.out_step == 1 {
             let together = along.rows | width.rows as u32;
@@ -98,7 +97,7 @@ impl Form {
         }
         form.ahead = divisor(form.slots().saturating_mul(form.step), MOST_AHEAD);
         let sums = form.slots().saturating_mul(along.rows).saturating_mul(lanes);
-        (shares_lines && sums <= MOST_SUMS && weights <= MOST_WEIGHTS).then_some(form)
+        (can_walk && sums <= MOST_SUMS && weights <= MOST_WEIGHTS).then_some(form)
     }
 
     /// The lines of results that read the same line of pixels.
@@ -247,7 +246,7 @@ impl Filters {
 /// The units of a cube. There are few, because each uses many registers.
 pub(super) const UNITS: u32 = 64;
 
-/// The pieces of a launch: the number of units, of vectors of channels, of runs along a line and of pieces of lines.
+/// The pieces of a product: the number of units, of vectors of channels, of runs along a line and of pieces of lines.
 pub(super) struct Pieces {
     pub(super) units: usize,
     vectors: usize,
@@ -269,43 +268,73 @@ impl Pieces {
     }
 }
 
-/// The numbers of a launch, besides those of the gather.
+/// One of the products of a launch.
+#[derive(CubeType, CubeLaunch)]
+struct WalkArgs {
+    gather: GatherArgs,
+    run: RunArgs,
+    /// Its first unit in the launch.
+    first: u32,
+    #[cube(comptime)]
+    form: Form,
+}
+
+/// The numbers of a launch, besides those of its products.
 #[derive(CubeType, CubeLaunch)]
 struct RollingArgs {
-    units: u32,
     vectors: FastDivmod<u32>,
-    runs: FastDivmod<u32>,
-    pieces: FastDivmod<u32>,
-    /// The lines of a piece, all lines, and the rows of a line.
+    /// The lines of a piece.
     lines: u32,
-    height: u32,
-    width: u32,
     /// The elements from one channel's weights to the next one's, and those of all filters.
     filter: u32,
     filter_elements: FastDivmod<u32>,
 }
 
-/// Launches one product of a pass.
+/// Launches the products of a pass, those with the same vectors together.
 pub(super) fn launch(
     arguments: &Arguments<'_>,
     config: Config,
-    gather: &Gather,
-    form: Form,
+    mut products: Vec<(Gather, Form)>,
+    filters: &Filters,
+) {
+    let vectors = |(_, form): &(Gather, Form)| (form.pixels.lanes, form.stored);
+    products.sort_by_key(vectors);
+    for alike in products.chunk_by(|one, other| vectors(one) == vectors(other)) {
+        for together in alike.chunks(MOST_TOGETHER) {
+            launch_together(arguments, config, together, filters);
+        }
+    }
+}
+
+fn launch_together(
+    arguments: &Arguments<'_>,
+    config: Config,
+    together: &[(Gather, Form)],
     filters: &Filters,
 ) {
     let Arguments { client, epilogue, .. } = *arguments;
     let Task { conv, request: Request { pass, dtype, .. }, .. } = arguments.task;
     let ([a, _], out) = (arguments.operands, arguments.out);
-    let lanes = config.lanes as usize;
-    let (read, stored) = (lanes.max(form.pixels.lanes as usize), form.stored as usize);
-    let channels = conv.input().channels();
+    let (lanes, channels) = (config.lanes as usize, conv.input().channels());
     let ([inputs, _], results) = (operands(conv, pass), results(conv, pass));
-    let Pieces { units, vectors, runs, pieces } = Pieces::new(conv, config, gather.axes);
-    let [_, height, width] = gather.axes;
+    let (mut products, mut units) = (Vec::new(), 0);
+    for (gather, form) in together {
+        let pieces = Pieces::new(conv, config, gather.axes);
+        let [_, height, width] = gather.axes;
+        let run = numbers! { RunArgsLaunch {
+            units: pieces.units, lines: pieces.pieces, runs: pieces.runs, chunks: pieces.vectors,
+            height: height.rows, width: width.rows,
+        } };
+        products.push(numbers! { WalkArgsLaunch {
+            gather: gather.args(conv, &filters.steps), run, first: units, form: *form,
+        } });
+        units += pieces.units.next_multiple_of(arguments.units as usize);
+    }
+    let (_, Form { pixels, stored, .. }) = together[0];
+    let (read, stored) = (lanes.max(pixels.lanes as usize), stored as usize);
     let (cubes, dim) = grid(client, arguments.units, units);
     let weights = (filters.staged_per_channel * lanes) as u32;
     let staged = (weights > 0).then_some(Staged { units: arguments.units, weights });
-    let form = Form { staged, ..form };
     let loaded = if staged.is_some() { 1 } else { lanes };
     // SAFETY: all units have a vector of channels whose weights are read, runs end with the line, reads of pixels that may be
     // outside are moved inside, and lines after the piece are not stored. The units of two runs that have rows in common store
@@ -324,13 +353,12 @@ pub(super) fn launch(
             optional(epilogue.bias, channels / lanes),
             Epilogue { bias: None, ..epilogue }.args(channels, results, stored, dtype),
             buffer(out, results / stored),
-            gather.args(conv, &filters.steps),
+            products.into_iter().collect(),
             numbers! { RollingArgsLaunch {
-                units, vectors, runs, pieces, lines: config.lines, height: height.rows,
-                width: width.rows, filter: filters.channel,
+                vectors: channels / lanes, lines: config.lines, filter: filters.channel,
                 filter_elements: filters.elements,
             } },
-            form,
+            staged,
             elem(dtype),
             elem(filters.dtype),
             elem(accumulator(dtype)),
@@ -358,41 +386,76 @@ fn depthwise_rolling<S: Float, W: Float, A: Float, P: Size, N: Size, L: Size, O:
     bias: ComptimeOption<Box<[Vector<S, N>]>>,
     epilogue: &EpilogueArgs<S, O>,
     out: &mut [Vector<S, O>],
-    gather: &GatherArgs,
-    block: &RollingArgs,
-    #[comptime] form: Form,
+    products: &Sequence<WalkArgs>,
+    args: &RollingArgs,
+    #[comptime] staged: Option<Staged>,
     #[define(S)] _stored: ElemType,
     #[define(W)] _weight: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let i = ABSOLUTE_POS as u32;
-    let (outer, piece, run, vector) = if comptime!(form.pixels.across) {
-        let (rest, run) = block.runs.div_mod(i);
-        let (rest, piece) = block.pieces.div_mod(rest);
-        let (outer, vector) = block.vectors.div_mod(rest);
-        (outer, piece, run, vector)
+    // All units of a cube have the same product: the last one that begins before it.
+    let mut first = 0u32;
+    #[unroll]
+    for p in 1..products.len() {
+        let start = products.index(p).first;
+        if CUBE_POS as u32 * CUBE_DIM >= start {
+            first = start;
+        }
+    }
+    let i = ABSOLUTE_POS as u32 - first;
+    let mut shared = Sequence::<Shared<[W]>>::new();
+    if comptime!(staged.is_some()) {
+        let (units, own) = comptime!(staged.map_or((0, 0), |it| (it.units, it.weights)));
+        shared.push(bring::<W, L>(filters, args, i, units, own));
+    }
+    #[unroll]
+    for p in 0..products.len() {
+        let product = products.index(p);
+        let form = comptime!(product.form);
+        // Units past the last one have helped to bring weights.
+        if (comptime!(products.len() == 1) || first == product.first) && i < product.run.units {
+            let (column, channel) = column_of::<P, N>(product, args, i);
+            let weights = if comptime!(staged.is_some()) {
+                let own = comptime!(staged.map_or(0, |it| it.weights));
+                staged_weights::<W, A, N>(shared.index(0usize), &product.gather, args, own, form)
+            } else {
+                weights_of::<W, A, N, L>(filters, &product.gather, channel * args.filter, form)
+            };
+            walk::<S, A, P, N, O>(
+                a,
+                &weights,
+                &bias,
+                epilogue,
+                out,
+                &product.gather,
+                &column,
+                form,
+            );
+        }
+    }
+}
+
+/// Where the `i`-th unit of a product reads, and its first channel.
+#[cube]
+fn column_of<P: Size, N: Size>(product: &WalkArgs, args: &RollingArgs, i: u32) -> (Column, u32) {
+    let (gather, run, form) = (&product.gather, &product.run, comptime!(product.form));
+    let (outer, piece, along, vector) = if comptime!(form.pixels.across) {
+        let (rest, along) = run.runs.div_mod(i);
+        let (rest, piece) = run.lines.div_mod(rest);
+        let (outer, vector) = run.chunks.div_mod(rest);
+        (outer, piece, along, vector)
     } else {
-        let (rest, vector) = block.vectors.div_mod(i);
-        let (rest, run) = block.runs.div_mod(rest);
-        let (outer, piece) = block.pieces.div_mod(rest);
-        (outer, piece, run, vector)
+        let (rest, vector) = run.chunks.div_mod(i);
+        let (rest, along) = run.runs.div_mod(rest);
+        let (outer, piece) = run.lines.div_mod(rest);
+        (outer, piece, along, vector)
     };
     let channel = vector * N::value() as u32;
-    let weights = if comptime!(form.staged.is_some()) {
-        staged_weights::<W, A, N, L>(filters, gather, block, i, form)
-    } else {
-        weights_of::<W, A, N, L>(filters, gather, channel * block.filter, form)
-    };
-    // Units past the last one help to stage weights, and reach the barrier; their vectors of channels are remainders too.
-    if i >= block.units {
-        terminate!();
-    }
-    let line = piece * block.lines;
+    let line = piece * args.lines;
     let rows = comptime!(form.pixels.along.rows);
-    let along = first_row(run * rows, block.width, rows);
-    let row = row_point(gather, (outer * block.height + line) * block.width + along);
+    let along = first_row(along * rows, run.width, rows);
+    let row = row_point(gather, (outer * run.height + line) * run.width + along);
     let reach = if comptime!(form.up) { comptime!(form.taps as i32 - 1) } else { 0 };
-    let lines = min(block.lines, block.height - line);
     let inside = row.depth >= 0 && row.depth < gather.depth.extent;
     let depth = select(inside, row.depth, 0i32) * gather.depth.a_step;
     let column = Column {
@@ -403,11 +466,11 @@ fn depthwise_rolling<S: Float, W: Float, A: Float, P: Size, N: Size, L: Size, O:
                 / comptime!(form.pixels.lanes as i32),
         },
         extent: select(inside, gather.height.extent, 0i32) as u32,
-        lines,
+        lines: min(args.lines, run.height - line),
         first: row.other + channel * gather.out_group,
         vector,
     };
-    walk::<S, A, P, N, O>(a, &weights, &bias, epilogue, out, gather, &column, form);
+    (column, channel)
 }
 
 /// Computes the results of a unit.
@@ -484,25 +547,36 @@ fn weights_of<W: Float, A: Float, N: Size, L: Size>(
     weights
 }
 
-/// The same, staged through shared memory by all units of a cube.
+/// Brings the weights of a cube's channels to shared memory, `own` for each of its units.
 #[cube]
-fn staged_weights<W: Float, A: Float, N: Size, L: Size>(
+fn bring<W: Float, L: Size>(
     filters: &[Vector<W, L>],
-    gather: &GatherArgs,
-    block: &RollingArgs,
+    args: &RollingArgs,
     unit: u32,
-    #[comptime] form: Form,
-) -> Sequence<Vector<A, N>> {
-    let (units, own) = comptime!(form.staged.map_or((0, 0), |it| (it.units, it.weights)));
-    let mut staged = Shared::<[W]>::new_slice(comptime!((units * own) as usize));
+    #[comptime] units: u32,
+    #[comptime] own: u32,
+) -> Shared<[W]> {
+    let mut shared = Shared::<[W]>::new_slice(comptime!((units * own) as usize));
     // The units of a cube have consecutive vectors of channels, and after the last one the first.
-    let first = block.vectors.modulo(unit - UNIT_POS) * own + UNIT_POS;
+    let first = args.vectors.modulo(unit - UNIT_POS) * own + UNIT_POS;
     #[unroll]
     for n in 0..own {
-        let weight = filters[block.filter_elements.modulo(first + n * units) as usize];
-        staged[(n * units + UNIT_POS) as usize] = weight.extract(0usize);
+        let weight = filters[args.filter_elements.modulo(first + n * units) as usize];
+        shared[(n * units + UNIT_POS) as usize] = weight.extract(0usize);
     }
     sync_cube();
+    shared
+}
+
+/// The weights of a unit, of which `own` are in shared memory.
+#[cube]
+fn staged_weights<W: Float, A: Float, N: Size>(
+    shared: &Shared<[W]>,
+    gather: &GatherArgs,
+    args: &RollingArgs,
+    #[comptime] own: u32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
     let mut weights = Sequence::<Vector<A, N>>::new();
     #[unroll]
     for tap in 0..form.taps {
@@ -512,8 +586,8 @@ fn staged_weights<W: Float, A: Float, N: Size, L: Size>(
             let mut weight = Vector::<A, N>::empty();
             #[unroll]
             for lane in 0..N::value() {
-                let at = at + lane as u32 * block.filter;
-                weight.insert(lane, A::cast_from(staged[at as usize]));
+                let at = at + lane as u32 * args.filter;
+                weight.insert(lane, A::cast_from(shared[at as usize]));
             }
             weights.push(weight);
         }

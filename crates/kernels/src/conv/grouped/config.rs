@@ -6,8 +6,8 @@ use windowpane_geometry::{AXES, Convolution, Layout, Precision, Tile, TileOverri
 
 use super::{UNITS, packing};
 use crate::conv::common::{
-    Arguments, Gather, Kernel, Run, check_number, check_registers, columns, cost, has_few_phases,
-    has_few_taps, independent_units, inner, register_tile, registers, widest_load,
+    Arguments, Gather, Kernel, MOST_TOGETHER, Run, check_number, check_registers, columns, cost,
+    has_few_phases, has_few_taps, independent_units, inner, register_tile, registers, widest_load,
 };
 use crate::conv::problem::{Pass, Request, Task, fragment};
 use crate::error::{NotApplicable, PlanError, require};
@@ -101,7 +101,7 @@ impl Kernel for Config {
         let pass = request.pass;
         let lanes = LANES as usize;
         let vectors = conv.groups() * columns(conv, pass) / lanes;
-        let (mut instructions, mut launches) = (0.0, 1);
+        let (mut instructions, mut products) = (0.0, 0);
         for gather in Gather::all(conv, pass) {
             let along = Run::new(self.rows, &gather.axes[AXES - 1]);
             let width = gather.axes[AXES - 1].rows;
@@ -109,10 +109,11 @@ impl Kernel for Config {
                 gather.rows(conv) / width.max(1) * width.div_ceil(self.rows as usize) * vectors;
             let taps: usize = gather.axes[..AXES - 1].iter().map(|axis| axis.taps).product();
             let lines = (units * taps * inner(conv, pass) / lanes) as f64;
-            let products = f64::from(along.rows * along.taps * LANES * LANES);
-            instructions += lines * (PIXEL * f64::from(along.pixels().1) + PRODUCT * products);
-            launches += 1;
+            let multiplied = f64::from(along.rows * along.taps * LANES * LANES);
+            instructions += lines * (PIXEL * f64::from(along.pixels().1) + PRODUCT * multiplied);
+            products += 1;
         }
+        let launches = usize::div_ceil(products, MOST_TOGETHER) + 1;
         let units = device.multiprocessor_count() as f64 * device.units_per_cycle();
         let moving = cost::moving(cost::bytes(conv, request), device);
         device.launch_seconds(launches) + moving.max(instructions / (units * device.clock()))

@@ -8,22 +8,50 @@ use crate::conv::common::{
 };
 use crate::cube::{Registers, unit_position, zeros};
 
+/// One of the products of a launch.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct ProductArgs {
+    pub(super) gather: GatherArgs,
+    pub(super) run: RunArgs,
+    /// Its first unit in the launch.
+    pub(super) first: u32,
+    #[cube(comptime)]
+    pub(super) form: Form,
+}
+
 #[cube(launch_unchecked)]
 pub(super) fn grouped<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
     epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
-    gather: &GatherArgs,
-    block: &RunArgs,
-    #[comptime] form: Form,
+    products: &Sequence<ProductArgs>,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let i = unit_position(false);
-    if i >= block.units {
-        terminate!();
+    let unit = unit_position(false);
+    #[unroll]
+    for p in 0..products.len() {
+        let product = products.index(p);
+        // As an unsigned number, a unit before the product is larger than all of its units.
+        let i = unit - product.first;
+        if i < product.run.units {
+            run_of::<S, A, N>(a, packed, epilogue, out, product, i);
+        }
     }
+}
+
+/// Computes the run of the `i`-th unit of a product.
+#[cube]
+fn run_of<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    packed: &[Vector<A, N>],
+    epilogue: &EpilogueArgs<S, N>,
+    out: &mut [Vector<S, N>],
+    product: &ProductArgs,
+    i: u32,
+) {
+    let (gather, block, form) = (&product.gather, &product.run, comptime!(product.form));
     let lanes = N::value() as u32;
     let (rest, beside) = (i / comptime!(form.chunk_vectors), i % comptime!(form.chunk_vectors));
     let (rest, line) = block.lines.div_mod(rest);

@@ -17,7 +17,7 @@
 use windowpane_geometry::Convolution;
 
 use crate::conv::common::{
-    Arguments, Gather, Packing, Run, RunArgsLaunch, Sweep, buffer, columns, inner,
+    Arguments, Gather, MOST_TOGETHER, Packing, Run, RunArgsLaunch, Sweep, buffer, columns, inner,
 };
 use crate::conv::problem::{Pass, Request, Task, operands, results};
 use crate::cube::{accumulator, elem, grid, numbers};
@@ -27,6 +27,7 @@ pub(crate) mod config;
 mod kernel;
 
 pub use config::Config;
+use kernel::ProductArgsLaunch;
 
 /// The lanes of every vector.
 const LANES: usize = config::LANES as usize;
@@ -76,17 +77,29 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
     let vectors = conv.groups() * columns;
     let [inputs, _] = operands(conv, pass);
     let results = results(conv, pass);
-    for gather in Gather::all(conv, pass) {
-        let [_, Sweep { rows: height, .. }, along] = gather.axes;
-        let form = Form {
-            along: Run::new(config.rows, &along),
-            tap_jump: along.tap_jump as u32,
-            inner: inner as u32,
-            columns: columns as u32,
-            chunk_vectors: chunk_vectors as u32,
-        };
-        let runs = along.rows.div_ceil(config.rows as usize);
-        let units = gather.rows(conv) / along.rows * runs * vectors;
+    let gathers: Vec<_> = Gather::all(conv, pass).collect();
+    for together in gathers.chunks(MOST_TOGETHER) {
+        let (mut products, mut units) = (Vec::new(), 0);
+        for gather in together {
+            let [_, Sweep { rows: height, .. }, along] = gather.axes;
+            let form = Form {
+                along: Run::new(config.rows, &along),
+                tap_jump: along.tap_jump as u32,
+                inner: inner as u32,
+                columns: columns as u32,
+                chunk_vectors: chunk_vectors as u32,
+            };
+            let runs = along.rows.div_ceil(config.rows as usize);
+            let of_product = gather.rows(conv) / along.rows * runs * vectors;
+            let run = numbers! { RunArgsLaunch {
+                units: of_product, lines: height, runs, chunks: vectors / chunk_vectors, height,
+                width: along.rows,
+            } };
+            products.push(numbers! { ProductArgsLaunch {
+                gather: gather.args(conv, &packing.steps()), run, first: units, form,
+            } });
+            units += of_product.next_multiple_of(arguments.units as usize);
+        }
         let (cubes, dim) = grid(client, arguments.units, units);
         // SAFETY: lines outside are skipped, reads of pixels outside are moved inside, and rows past the last are not
         // stored.
@@ -100,12 +113,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) -> Result<(), PlanError> {
                 buffer(&packed, packing.elements() / LANES),
                 epilogue.args(conv.filter().count(), results, LANES, dtype),
                 buffer(out, results / LANES),
-                gather.args(conv, &packing.steps()),
-                numbers! { RunArgsLaunch {
-                    units, lines: height, runs, chunks: vectors / chunk_vectors, height,
-                    width: along.rows,
-                } },
-                form,
+                products.into_iter().collect(),
                 elem(dtype),
                 elem(accumulator(dtype)),
             )

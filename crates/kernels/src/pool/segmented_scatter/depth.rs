@@ -217,13 +217,6 @@ struct Column {
     plane: u32,
 }
 
-/// The next plane to write, and its place in the ring.
-#[derive(CubeType)]
-struct Ring {
-    next: RuntimeCell<i32>,
-    slot: RuntimeCell<u32>,
-}
-
 #[cube(launch_unchecked)]
 fn along_depth<S: Float, A: Float>(
     dy: &[Vector<S, One>],
@@ -257,11 +250,14 @@ fn along_depth<S: Float, A: Float>(
     let to = from + min(args.piece as i32, args.depth.inputs - from);
     // The windows from the first that ends after `from` to the last that begins before `to`.
     let stride = args.depth.stride as u32;
-    let over = from + (args.depth.before - args.depth.kernel);
-    let first = if over >= 0 { over as u32 / stride + 1 } else { 0u32.runtime() };
+    let over = max(from + (args.depth.before - args.depth.kernel), -1i32) + 1;
+    let first = (over as u32).div_ceil(stride);
     let end = ((to - 1) as u32 + args.depth.before as u32) / stride + 1;
     let end = min(end, args.depth.outputs as u32);
-    let ring = Ring { next: RuntimeCell::new(from), slot: RuntimeCell::new(0u32) };
+    // The next plane to write, and its place in the ring. With one function for the two loops that write planes, the launches
+    // took 1.05 times as long.
+    let mut next = from;
+    let mut slot = 0u32;
     let shares = zeros::<S, One>(AHEAD);
     let indices = no_winners(AHEAD);
     fetch::<S>(dy, winners, args, &column, first, end, &shares, &indices);
@@ -279,22 +275,17 @@ fn along_depth<S: Float, A: Float>(
             let window = block + ahead;
             if window < end {
                 let front = window as i32 * args.depth.stride - args.depth.before;
-                write_before::<A>(
-                    plane_sums,
-                    plane_winners,
-                    &mut sums,
-                    &mut found,
-                    args,
-                    &column,
-                    &ring,
-                    front,
-                    form,
-                );
+                while next < min(front, to) {
+                    let at = (slot * form.units + UNIT_POS) as usize;
+                    let plane = (column.plane + next as u32 * args.plane) as usize;
+                    write::<A>(plane_sums, plane_winners, &mut sums, &mut found, at, plane);
+                    next += 1;
+                    slot = wrapped(slot + 1, form);
+                }
                 let index = *block_indices.index(ahead as usize);
                 let plane = plane_of(index, front, &column, args, form);
-                let after = plane - ring.next.read();
-                if after >= 0 && plane < to {
-                    let at = wrapped(ring.slot.read() + after as u32, form);
+                if plane >= next && plane < to {
+                    let at = wrapped(slot + (plane - next) as u32, form);
                     let at = (at * form.units + UNIT_POS) as usize;
                     let share = block_shares.index(ahead as usize).extract(0usize);
                     // Other indices than a maximum's may name several winners; the last one keeps its own sum.
@@ -308,17 +299,13 @@ fn along_depth<S: Float, A: Float>(
             }
         }
     }
-    write_before::<A>(
-        plane_sums,
-        plane_winners,
-        &mut sums,
-        &mut found,
-        args,
-        &column,
-        &ring,
-        to,
-        form,
-    );
+    while next < to {
+        let at = (slot * form.units + UNIT_POS) as usize;
+        let plane = (column.plane + next as u32 * args.plane) as usize;
+        write::<A>(plane_sums, plane_winners, &mut sums, &mut found, at, plane);
+        next += 1;
+        slot = wrapped(slot + 1, form);
+    }
 }
 
 /// Loads windows of a column: those from `window` on.
@@ -342,30 +329,20 @@ fn fetch<S: Float>(
     }
 }
 
-/// Writes the sums and winners of the planes before `end` that are not written yet (0 and -1 where no window has its
-/// winner), and empties their places in the ring.
+/// Writes the sum and the winner of the plane in place `at` of the ring, 0 and -1 if it has none, and empties the place.
 #[cube]
-fn write_before<A: Float>(
+fn write<A: Float>(
     plane_sums: &mut [Vector<A, One>],
     plane_winners: &mut [Vector<i32, One>],
     sums: &mut Shared<[A]>,
     found: &mut Shared<[i32]>,
-    args: &ColumnArgs,
-    column: &Column,
-    ring: &Ring,
-    end: i32,
-    #[comptime] form: Form,
+    at: usize,
+    plane: usize,
 ) {
-    while ring.next.read() < end {
-        let at = (ring.slot.read() * form.units + UNIT_POS) as usize;
-        let winner = found[at];
-        let result = (column.plane + ring.next.read() as u32 * args.plane) as usize;
-        plane_sums[result] = Vector::new(select(winner >= 0, sums[at], A::from_int(0)));
-        plane_winners[result] = Vector::new(winner);
-        found[at] = -1i32;
-        ring.next.store(ring.next.read() + 1);
-        ring.slot.store(wrapped(ring.slot.read() + 1, form));
-    }
+    let winner = found[at];
+    plane_sums[plane] = Vector::new(select(winner >= 0, sums[at], A::from_int(0)));
+    plane_winners[plane] = Vector::new(winner);
+    found[at] = -1i32;
 }
 
 /// A place in the ring, from one that may be up to a ring's length too large.
