@@ -73,15 +73,22 @@ def test_extrema_are_those_of_scipy(device: str, data: Any) -> None:
 
 @settings(deadline=None)
 @given(st.data())
-def test_borders_on_gpus_are_those_of_the_cpu(data: Any) -> None:
-    """On the CPU, as if arrays were on a GPU: there one kernel writes what is past the edges."""
+def test_borders_by_a_kernel_are_those_of_numpy(data: Any) -> None:
+    """What is past the edges is the same, whether a kernel writes it or the array's library."""
     x = data.draw(images(TYPES))
     options = data.draw(windows(x, ["maximum_filter"]))
     expected = W.maximum_filter(x, **options, device="host")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(W, "on_gpu", lambda x: True)
+        patch.setattr(W, "_is_native", lambda x: False)
         found = W.maximum_filter(x, **options, device="host")
     np.testing.assert_array_equal(found, expected)
+
+
+def test_reductions_of_nothing_are_empty() -> None:
+    x = np.zeros((0, 8), np.uint8)
+    for func in ("mean", "max", "min", "mode"):
+        assert [level.shape for level in W.pyramid(x, func=func)] == [(0, 8), (0, 4), (0, 2), (0, 1)]
+        assert W.block_reduce(x, 3, func).shape == (0, 3)
 
 
 @pytest.mark.parametrize("device", DEVICES)

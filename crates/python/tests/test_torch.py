@@ -417,6 +417,19 @@ def test_functions_compile_without_a_break() -> None:
     torch.testing.assert_close(compiled(x), work(x))
 
 
+def test_tensors_that_are_no_plain_memory() -> None:
+    negative = torch.complex(torch.zeros(1, 1, 4), torch.arange(4.0)[None, None]).conj().imag
+    assert negative.is_neg()
+    torch.testing.assert_close(F.avg_pool1d(negative, 2), T.avg_pool1d(negative, 2))
+    assert F.max_pool2d(torch.ones(1, 1, 4, 4, device="meta"), 2).shape == (1, 1, 2, 2)
+
+
+def test_autocast_leaves_f64() -> None:
+    x, w = draw(1, 2, 5, 5).detach(), draw(3, 2, 3, 3, seed=1).detach()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(F.conv2d(x, w), T.conv2d(x, w))
+
+
 def test_autocast_and_types() -> None:
     x, layer = torch.randn(1, 2, 8, 8), wt.Conv2d(2, 3, 3)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -1109,6 +1109,8 @@ def pyramid(
 
 def _level(x: Any, sizes: list[int], func: Reduction, device: str | None) -> Any:
     x, library = _image(x)
+    if x.size == 0:
+        return _reduced(x, library, sizes, func, device).astype(x.dtype)
     groups = list(_groups(range(x.ndim), [min(own) for own in zip(sizes, x.shape, strict=True)]))
     if func == "mean" and len(groups) == 1 and _is_narrow(x.dtype, math.prod(sizes)):
         # Kernels round as this function does.
@@ -1132,6 +1134,9 @@ def _reduced(
     x: Any, library: Any, sizes: list[int], func: Reduction, device: str | None
 ) -> Any:
     """The reduction of disjoint blocks, which the end of the array may cut off."""
+    if x.size == 0:
+        shape = [-(-extent // size) for extent, size in zip(x.shape, sizes, strict=True)]
+        return library.empty(shape, dtype=x.dtype if func != "mean" or x.dtype.kind == "f" else np.float64)
     if func == "mode":
         y = _mode(x, library, sizes, device)
         # Integers may be computed in another width or byte order.

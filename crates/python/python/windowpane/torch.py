@@ -399,7 +399,8 @@ def _operator(name: str) -> Callable[..., Any]:
         has_gradient = False
         for own in inputs:
             if isinstance(own, torch.Tensor):
-                if type(own) not in (torch.Tensor, nn.Parameter):
+                # The dispatcher knows what is no plain memory: subclasses, views of the negative, tensors without elements.
+                if type(own) not in (torch.Tensor, nn.Parameter) or own.is_neg() or own.is_meta:
                     return watched(*inputs)
                 has_gradient = has_gradient or own.requires_grad
         if has_gradient and torch.is_grad_enabled():
@@ -629,7 +630,12 @@ def _autocast(*tensors: Any) -> tuple[Any, ...]:
     if not torch.is_autocast_enabled(kind):
         return tensors
     dtype = torch.get_autocast_dtype(kind)
-    return tuple(None if tensor is None else tensor.to(dtype) for tensor in tensors)
+
+    def cast(own: torch.Tensor | None) -> torch.Tensor | None:
+        # As PyTorch's: integers and f64 stay.
+        return own if own is None or not own.is_floating_point() or own.dtype == torch.float64 else own.to(dtype)
+
+    return tuple(cast(own) for own in tensors)
 
 
 def _wide(found: Any, indices: bool) -> tuple[Any, Any]:
