@@ -1,7 +1,8 @@
 """PyTorch: gradients, compilation, modules, and `patch`, which replaces a model's own.
 
 Importing this module gives the functions of `windowpane.functional` gradients on PyTorch's tensors. They are operators
-of `torch.library`, so `torch.compile(fullgraph=True)` takes them as they are.
+of `torch.library`, so `torch.compile(fullgraph=True)` takes them as they are, but for medians, modes and `quantized_conv*`.
+Gradients are those of `backward`; there are no forward-mode ones, and `torch.func` cannot differentiate them.
 
     import torch
     import windowpane.functional as F
