@@ -4,6 +4,8 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::Axis;
 
+use crate::cube::numbers;
+
 /// The numbers of an axis. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
@@ -63,16 +65,11 @@ impl AxisForm {
 
 /// The launch arguments of an axis. Its numbers fit in 32 bits, because `Axis` keeps them below its limit.
 pub(crate) fn axis_args(axis: &Axis) -> AxisArgsLaunch {
-    AxisArgsLaunch::new(
-        axis.input() as i32,
-        axis.kernel() as i32,
-        axis.stride() as i32,
-        axis.dilation() as i32,
-        axis.before() as i32,
-        axis.after() as i32,
-        axis.output() as u32,
-        split(axis, axis.input(), axis.output()),
-    )
+    numbers! { AxisArgsLaunch {
+        input: axis.input(), kernel: axis.kernel(), stride: axis.stride(),
+        dilation: axis.dilation(), before: axis.before(), after: axis.after(),
+        output: axis.output(), split: split(axis, axis.input(), axis.output()),
+    } }
 }
 
 /// The numbers for computing `⌊i·N/D⌋`, which divides `N` among `D`.
@@ -97,13 +94,9 @@ pub(crate) fn split(axis: &Axis, total: usize, parts: usize) -> ComptimeOptionAr
     let rest = total % parts;
     // `FastDivmod` is exact for dividends of 31 bits.
     let wide = parts as u64 * rest as u64 >= 1 << 31;
-    ComptimeOptionArgs::Some(EvenSplitLaunch::new(
-        (total / parts) as u32,
-        rest as u32,
-        parts as u32,
-        parts as u32,
-        u32::from(wide),
-    ))
+    ComptimeOptionArgs::Some(numbers! { EvenSplitLaunch {
+        whole: total / parts, rest, by: parts, parts, wide: u32::from(wide),
+    } })
 }
 
 /// `⌊i·N/D⌋`.

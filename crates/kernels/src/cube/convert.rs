@@ -187,7 +187,7 @@ pub(crate) fn narrow<A: Float, S: Float, N: Size>(
 ) -> Vector<S, N> {
     if comptime!(how.is_keys()) {
         let keys = Vector::<i32, N>::cast_from(extrema);
-        let bits = turned::<N>(keys + Vector::new(BELOW_INFINITY));
+        let bits = turned::<i32, N>(keys + Vector::new(BELOW_INFINITY));
         let bits = if comptime!(how.negates()) { negated::<N>(bits) } else { bits };
         if comptime!(how.is_upper()) {
             upper::<S, N>(Vector::<u32, N>::reinterpret(bits))
@@ -222,7 +222,7 @@ const BELOW_INFINITY: i32 = 0x007f_ffff;
 #[cube]
 fn keys<A: Float, N: Size>(bits: Vector<i32, N>, #[comptime] how: Widening) -> Vector<A, N> {
     let bits = if comptime!(how.negates()) { negated::<N>(bits) } else { bits };
-    Vector::cast_from(turned::<N>(bits) - Vector::new(BELOW_INFINITY))
+    Vector::cast_from(turned::<i32, N>(bits) - Vector::new(BELOW_INFINITY))
 }
 
 /// The bits of the numbers with the other sign.
@@ -268,10 +268,10 @@ fn level<A: Float, N: Size>(keys: Vector<A, N>) -> Vector<i32, N> {
 /// The bits of numbers, with all bits except the sign inverted for numbers below zero, so that as integers they are in
 /// the numbers' order, −0 below +0. The function is its own inverse.
 #[cube]
-fn turned<N: Size>(bits: Vector<i32, N>) -> Vector<i32, N> {
+pub(crate) fn turned<I: Int, N: Size>(bits: Vector<I, N>) -> Vector<I, N> {
     // Not by a shift: for vectors CubeCL's LLVM compiler shifts in zeros.
-    let zero = Vector::new(0i32);
-    bits ^ select_many(bits.less_than(&zero), Vector::new(0x7fff_ffffi32), zero)
+    let zero = Vector::<I, N>::new(I::from_int(0));
+    bits ^ select_many(bits.less_than(&zero), Vector::new(I::max_value()), zero)
 }
 
 /// Both halves of each word, each as the upper half of a number.

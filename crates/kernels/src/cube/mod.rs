@@ -1,10 +1,11 @@
-//! The building blocks of kernels: arithmetic along an axis, checked buffers, conversions of elements, registers that
+//! The building blocks of kernels: arithmetic along an axis, checked buffers, arguments that may be missing, conversions of elements, registers that
 //! loops update, nested loops, random numbers, transposes, and the position of a unit.
 
 pub(crate) mod axis;
 pub(crate) mod buffers;
 pub(crate) mod convert;
 mod numbers;
+pub(crate) mod optional;
 pub(crate) mod random;
 pub(crate) mod ranges;
 pub(crate) mod registers;

@@ -10,6 +10,7 @@ use windowpane_geometry::DType;
 
 use crate::cube::SECTOR;
 use crate::cube::convert::elem;
+use crate::cube::numbers;
 use crate::cube::unit::{grid, plain_grid, plain_units, unit_position, widest_lanes};
 use crate::device::{Capabilities, Target};
 
@@ -89,19 +90,12 @@ pub(crate) fn launch(
             tile.stored,
             BufferArg::from_raw_parts(from.clone(), elements / tile.loaded),
             BufferArg::from_raw_parts(to.clone(), elements / tile.stored),
-            TilesLaunch::new(
-                rows as u32,
-                columns as u32,
-                tile.rows as u32,
-                tile.columns as u32,
-                tile.pitch as u32,
-                (flat(Side::Source).max(tile.columns) / tile.loaded) as u32,
-                (flat(Side::Target).max(tile.rows) / tile.stored) as u32,
-                rows as u32,
-                along as u32,
-                down as u32,
-                tiles as u32,
-            ),
+            numbers! { TilesLaunch {
+                rows, columns, tile_rows: tile.rows, tile_columns: tile.columns, pitch: tile.pitch,
+                loads: flat(Side::Source).max(tile.columns) / tile.loaded,
+                stores: flat(Side::Target).max(tile.rows) / tile.stored,
+                line: rows, along, down, cubes: tiles,
+            } },
             tile.form(dtype.size()),
             elem(dtype),
         );

@@ -106,12 +106,7 @@ pub fn launch_fractional(
     check(device, &reads, &all([Some(written), found]))?;
     if written.elements > 0 {
         let ends = [tensor(read), tensor(written)];
-        match winners.map(tensor) {
-            Some(winners) => {
-                fractional::launch_backward(client, task, problem, draws, ends, winners)
-            }
-            None => fractional::launch(client, task, problem, draws, ends, found.map(tensor)),
-        }
+        fractional::launch(client, task, problem, draws, ends, indices.map(tensor));
     }
     Ok(())
 }

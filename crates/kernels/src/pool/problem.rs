@@ -72,11 +72,11 @@ impl Reduction {
         .unwrap_or_default()
     }
 
-    /// The number that a fixed divisor divides by; 1 if the divisor is not fixed.
-    pub(super) fn fixed_divisor(self) -> u32 {
+    /// The number that a fixed divisor divides by.
+    pub(super) fn fixed_divisor(self) -> Option<u32> {
         match self {
-            Self::Average(divisor) => divisor.fixed().unwrap_or(1),
-            _ => 1,
+            Self::Average(divisor) => divisor.fixed(),
+            _ => None,
         }
     }
 
@@ -186,7 +186,7 @@ impl<'a> Problem<'a> {
     /// tensors are too large.
     pub(super) fn checked(self, device: &Capabilities) -> Result<Self, PlanError> {
         self.check(device)?;
-        Ok(self.computed(device))
+        Ok(Self { dtype: device.computed(self.dtype), ..self })
     }
 
     /// Refuses a gradient.
@@ -194,18 +194,10 @@ impl<'a> Problem<'a> {
         ensure(!self.gradient, PlanError::NotApplicable { kernel, reason })
     }
 
-    /// The problem in the type in which kernels compute.
-    pub(super) fn computed(self, device: &Capabilities) -> Self {
-        Self { dtype: device.computed(self.dtype), ..self }
-    }
-
     fn check(self, device: &Capabilities) -> Result<(), PlanError> {
         let Self { pooling, reduction, dtype, .. } = self;
         match reduction {
-            Reduction::Extremum(_, Output::Values) => {}
-            Reduction::Extremum(_, Output::ValuesAndIndices(base)) => {
-                pooling.check_indices(base)?
-            }
+            Reduction::Extremum(..) => {}
             Reduction::Average(divisor) => {
                 divisor.check()?;
                 check_sums(dtype, self.gradient, device)?;
@@ -225,10 +217,10 @@ impl<'a> Problem<'a> {
                 self.check_forward("stochastic", reason)?;
                 let refused = PlanError::FloatsOnly { operator: "stochastic pooling", dtype };
                 ensure(dtype.is_float(), refused)?;
-                if let Reduction::Drawn { output: Output::ValuesAndIndices(base), .. } = reduction {
-                    pooling.check_indices(base)?;
-                }
             }
+        }
+        if reduction.has_indices() {
+            pooling.check_indices(reduction.base())?;
         }
         let most_taps = match (reduction, dtype.integers()) {
             // Sums of integers are exact in 32 bits, or in 64, which hold those of any window.

@@ -150,10 +150,15 @@ impl Cases<'_> {
         let problem = Fractional::new(shape, Extents::from([2, 2]), outputs, self.layout).unwrap();
         let outputs = BATCH * CHANNELS * 30 * 30;
         let (x, y, i) = (self.empty(shape.elements()), self.empty(outputs), self.indices(outputs));
-        let draws = Draws::Seed(1);
-        for (gradient, [read, written]) in [(false, [&x, &y]), (true, [&y, &x])] {
-            let tensors = Tensors { indices: Some(&i), ..Tensors::new(read, written) };
-            pool::launch_fractional(target, &problem, BASE, dtype, draws, gradient, tensors)
+        let samples = target.client.empty(problem.sample_count() * size_of::<f32>());
+        let (seed, samples) = (Draws::Seed(1), Draws::Samples(&samples));
+        let (forward, gradient) = (Tensors::new(&x, &y), Tensors::new(&y, &x));
+        for (is_gradient, draws, tensors) in [
+            (false, seed, Tensors { indices: Some(&i), ..forward }),
+            (false, samples, forward),
+            (true, seed, Tensors { indices: Some(&i), ..gradient }),
+        ] {
+            pool::launch_fractional(target, &problem, BASE, dtype, draws, is_gradient, tensors)
                 .unwrap();
         }
     }
@@ -222,12 +227,19 @@ impl Cases<'_> {
             [conv.input(), conv.output(), conv.output()].map(|it| self.empty(it.elements()));
         let [w, b] = [conv.filter().elements(), count].map(|it| self.empty(it));
         let (bias, residual, activation) = (Some(&b), Some(&residual), Activation::Relu);
-        for operands in [
-            Operands::Forward { x: &x, w: &w, bias, residual, activation, y: &y },
+        let forward =
+            |bias, residual| Operands::Forward { x: &x, w: &w, bias, residual, activation, y: &y };
+        let mut passes = vec![
+            forward(bias, residual),
             Operands::Data { dy: &y, w: &w, dx: &x },
             Operands::Weight { dy: &y, x: &x, dw: &w },
             Operands::Bias { dy: &y, db: &b },
-        ] {
+        ];
+        // Kernels with as many buffers, which must not be taken for each other.
+        if dtype == DType::F32 {
+            passes.extend([forward(bias, None), forward(None, residual)]);
+        }
+        for operands in passes {
             let pass = operands.pass();
             for algorithm in conv::Algorithm::ALL {
                 let request = Request { pass, dtype, precision };

@@ -1,5 +1,6 @@
 //! Compiles the kernels of a device to its language, and checks the result as far as this is possible without a device.
 
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,6 +72,8 @@ pub(crate) fn check_all(device: &Device, matrix: bool, compile: Compile) {
     // If kernels are renamed, the checks that depend on names must follow.
     let any = |has: fn(&str) -> bool| launches.iter().any(|it| has(it.kernel.name()));
     assert!(any(has_barriers) && any(is_mma) == matrix, "no kernel has the expected name");
+    let alike = taken_for_others(&launches);
+    assert!(alike.is_empty(), "kernels on disk are taken for others:\n{}", alike.join("\n"));
     let failed = |launch: &Launch| {
         let checked = catch_unwind(AssertUnwindSafe(|| check(device, launch, compile)));
         let checked = checked.unwrap_or_else(|_| Err("the compiler panics".into()));
@@ -80,6 +83,13 @@ pub(crate) fn check_all(device: &Device, matrix: bool, compile: Compile) {
     println!("{} kernels", launches.len());
     let count = failures.len();
     assert!(count == 0, "{count} of {} kernels:\n{}", launches.len(), failures.join("\n"));
+}
+
+/// The kernels that have the hash of another. CubeCL finds kernels on disk by their hashes alone.
+fn taken_for_others(launches: &[Launch]) -> Vec<&'static str> {
+    let mut hashes = HashSet::new();
+    let is_other = |launch: &&Launch| !hashes.insert(launch.kernel.id().stable_hash());
+    launches.iter().filter(is_other).map(|launch| launch.kernel.name()).collect()
 }
 
 fn check(device: &Device, launch: &Launch, compile: Compile) -> Result<(), String> {

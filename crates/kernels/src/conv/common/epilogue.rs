@@ -8,6 +8,7 @@ use cubecl::server::Handle;
 use windowpane_geometry::{Activation, DType};
 
 use super::buffer;
+use crate::cube::optional::{Optional, OptionalLaunch, optional as given_or_not};
 use crate::cube::{nearest_integers, rectified, round};
 
 /// The compile-time options of an epilogue.
@@ -109,21 +110,18 @@ impl Epilogue<'_> {
 pub(crate) fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
     handle: Option<&Handle>,
     vectors: usize,
-) -> ComptimeOptionArgs<T> {
-    match handle {
-        Some(handle) => ComptimeOptionArgs::Some(buffer(handle, vectors)),
-        None => ComptimeOptionArgs::None,
-    }
+) -> OptionalLaunch<T> {
+    given_or_not(handle.map(|handle| buffer(handle, vectors)))
 }
 
 /// What is added to sums, in vectors like those of the results, and the factor for negative numbers.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct EpilogueArgs<S: Float, N: Size> {
-    pub(crate) bias: ComptimeOption<Box<[Vector<S, N>]>>,
+    pub(crate) bias: Optional<Box<[Vector<S, N>]>>,
     /// The scales of sums that are integers, and what is added to the scaled sums.
-    scale: ComptimeOption<Box<[Vector<f32, N>]>>,
-    scaled_bias: ComptimeOption<Box<[Vector<f32, N>]>>,
-    pub(crate) residual: ComptimeOption<Box<[Vector<S, N>]>>,
+    scale: Optional<Box<[Vector<f32, N>]>>,
+    scaled_bias: Optional<Box<[Vector<f32, N>]>>,
+    pub(crate) residual: Optional<Box<[Vector<S, N>]>>,
     pub(crate) slope: f32,
     /// A zero that compilers do not know.
     zero: u32,
@@ -160,7 +158,7 @@ pub(crate) fn finish_at<S: Float, A: Float, N: Size>(
     } else {
         let mut sum = sum;
         #[comptime]
-        match &epilogue.bias {
+        match &epilogue.bias.given {
             ComptimeOption::Some(bias) => sum += Vector::cast_from(bias[channel as usize]),
             ComptimeOption::None => {}
         }
@@ -177,12 +175,12 @@ fn scaled<S: Float, A: Float, N: Size>(
 ) -> Vector<f32, N> {
     let mut value = Vector::<f32, N>::cast_from(sum);
     #[comptime]
-    match &epilogue.scale {
+    match &epilogue.scale.given {
         ComptimeOption::Some(scale) => value *= scale[channel as usize],
         ComptimeOption::None => {}
     }
     #[comptime]
-    match &epilogue.scaled_bias {
+    match &epilogue.scaled_bias.given {
         ComptimeOption::Some(bias) => {
             // No compiler can fuse a product with a sum if it does not know that these bits stay the same.
             let bits = Vector::<u32, N>::reinterpret(value) ^ Vector::new(epilogue.zero);
@@ -202,7 +200,7 @@ pub(crate) fn finish_with<S: Float, A: Float, N: Size>(
 ) -> Vector<S, N> {
     let mut sum = sum;
     #[comptime]
-    match &epilogue.residual {
+    match &epilogue.residual.given {
         ComptimeOption::Some(residual) => sum += Vector::cast_from(residual[at as usize]),
         ComptimeOption::None => {}
     }

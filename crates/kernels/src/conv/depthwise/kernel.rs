@@ -7,6 +7,7 @@ use super::lines::{Line, add_line};
 use crate::conv::common::{
     EpilogueArgs, GatherArgs, Point, RunArgs, finish_with, row_point, tap_point,
 };
+use crate::cube::optional::Optional;
 use crate::cube::{Registers, unit_position, zeros};
 
 /// The place of a unit's work.
@@ -54,7 +55,7 @@ pub(super) struct BlockArgs {
 pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
-    bias: ComptimeOption<Box<[Vector<S, C>]>>,
+    bias: Optional<Box<[Vector<S, C>]>>,
     epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     products: &Sequence<BlockArgs>,
@@ -79,7 +80,7 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
 fn block<S: Float, A: Float, N: Size, C: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
-    bias: &ComptimeOption<Box<[Vector<S, C>]>>,
+    bias: &Optional<Box<[Vector<S, C>]>>,
     epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     product: &BlockArgs,
@@ -158,7 +159,7 @@ fn add_lines<S: Float, A: Float, N: Size>(
 /// Stores the results of a unit. The first one is at `first`; the next one along the width is `rows` rows further.
 #[cube]
 fn store<S: Float, A: Float, N: Size, C: Size>(
-    bias: &ComptimeOption<Box<[Vector<S, C>]>>,
+    bias: &Optional<Box<[Vector<S, C>]>>,
     epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
@@ -196,14 +197,14 @@ fn store<S: Float, A: Float, N: Size, C: Size>(
 /// Adds the bias to a sum: one element per lane, or one for all lanes if these are `across` a line.
 #[cube]
 pub(super) fn with_bias<S: Float, A: Float, N: Size, C: Size>(
-    bias: &ComptimeOption<Box<[Vector<S, C>]>>,
+    bias: &Optional<Box<[Vector<S, C>]>>,
     sum: Vector<A, N>,
     vector: u32,
     #[comptime] across: bool,
 ) -> Vector<A, N> {
     let mut sum = sum;
     #[comptime]
-    match bias {
+    match &bias.given {
         ComptimeOption::Some(bias) => {
             let bias = bias[vector as usize];
             if comptime!(across) {

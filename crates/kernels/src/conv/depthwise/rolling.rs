@@ -32,6 +32,7 @@ use crate::conv::common::{
     weight_steps, widest_vector,
 };
 use crate::conv::problem::{Request, Task, operands, results};
+use crate::cube::optional::Optional;
 use crate::cube::{Registers, Widening, accumulator, elem, grid, numbers, zeros};
 
 /// The most registers for the sums of unfinished lines, and for weights.
@@ -383,7 +384,7 @@ struct Column {
 fn depthwise_rolling<S: Float, W: Float, A: Float, P: Size, N: Size, L: Size, O: Size>(
     a: &[Vector<S, P>],
     filters: &[Vector<W, L>],
-    bias: ComptimeOption<Box<[Vector<S, N>]>>,
+    bias: Optional<Box<[Vector<S, N>]>>,
     epilogue: &EpilogueArgs<S, O>,
     out: &mut [Vector<S, O>],
     products: &Sequence<WalkArgs>,
@@ -478,7 +479,7 @@ fn column_of<P: Size, N: Size>(product: &WalkArgs, args: &RollingArgs, i: u32) -
 fn walk<S: Float, A: Float, P: Size, N: Size, O: Size>(
     a: &[Vector<S, P>],
     weights: &Sequence<Vector<A, N>>,
-    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
+    bias: &Optional<Box<[Vector<S, N>]>>,
     epilogue: &EpilogueArgs<S, O>,
     out: &mut [Vector<S, O>],
     gather: &GatherArgs,
@@ -648,7 +649,7 @@ fn add_line<A: Float, N: Size>(
 /// Stores line `line` of the results, which is finished and in the slot after `i`.
 #[cube]
 fn store<S: Float, A: Float, N: Size, O: Size>(
-    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
+    bias: &Optional<Box<[Vector<S, N>]>>,
     epilogue: &EpilogueArgs<S, O>,
     out: &mut [Vector<S, O>],
     gather: &GatherArgs,

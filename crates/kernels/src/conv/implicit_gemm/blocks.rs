@@ -437,7 +437,7 @@ pub(crate) fn store_rows<A: Float, R: Float, O: Size>(
             sum.insert(r, sums.index(r).extract(lane));
         }
         #[comptime]
-        match &epilogue.bias {
+        match &epilogue.bias.given {
             ComptimeOption::Some(bias) => {
                 let channel = work.group * work.phase.gather.columns + column;
                 let bias = bias[(channel / QUAD) as usize].extract(lane);

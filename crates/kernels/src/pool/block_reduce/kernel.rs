@@ -6,6 +6,7 @@ use cubecl::prelude::*;
 use super::{FLIGHT, Form, STAGED, TeamArgs};
 use crate::cube::axis::{AxisArgs, AxisForm, Taps};
 use crate::cube::convert::widen;
+use crate::cube::optional::Optional;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{
     Accumulator, ProblemArgs, Site, accumulator_at, fold, merge, plane_position,
@@ -16,7 +17,7 @@ use crate::pool::common::window::{
 pub(super) fn whole<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, M>],
-    mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
+    mut indices: Optional<Box<[Vector<i32, M>]>>,
     args: &TeamArgs,
     #[comptime] form: Form,
     #[define(S, A)] _types: [ElemType; 2],
@@ -34,7 +35,7 @@ pub(super) fn whole<S: Float, A: Float, N: Size, M: Size>(
 pub(super) fn staged<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, M>],
-    mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
+    mut indices: Optional<Box<[Vector<i32, M>]>>,
     args: &TeamArgs,
     #[comptime] form: Form,
     #[define(S, A)] _types: [ElemType; 2],
@@ -105,7 +106,7 @@ fn tap_of_plane<S: Float, A: Float, M: Size>(
 pub(super) fn part<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
     values: &mut [Vector<A, M>],
-    mut positions: ComptimeOption<Box<[Vector<i32, M>]>>,
+    mut positions: Optional<Box<[Vector<i32, M>]>>,
     args: &TeamArgs,
     #[comptime] form: Form,
     #[define(S, A)] _types: [ElemType; 2],
@@ -117,7 +118,7 @@ pub(super) fn part<S: Float, A: Float, N: Size, M: Size>(
         let at = (member.part * args.problem.vectors + member.vector) as usize;
         values[at] = folded.value;
         #[comptime]
-        match &mut positions {
+        match &mut positions.given {
             ComptimeOption::Some(positions) => positions[at] = folded.position,
             ComptimeOption::None => {}
         }
@@ -128,9 +129,9 @@ pub(super) fn part<S: Float, A: Float, N: Size, M: Size>(
 #[cube(launch_unchecked)]
 pub(super) fn fold_parts<S: Float, A: Float, M: Size>(
     values: &[Vector<A, M>],
-    positions: ComptimeOption<Box<[Vector<i32, M>]>>,
+    positions: Optional<Box<[Vector<i32, M>]>>,
     output: &mut [Vector<S, M>],
-    mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
+    mut indices: Optional<Box<[Vector<i32, M>]>>,
     problem: &ProblemArgs,
     parts: u32,
     #[comptime] form: Form,
@@ -177,11 +178,11 @@ fn add<A: Float, M: Size>(
 #[cube]
 fn part_at<A: Float, M: Size>(
     values: &[Vector<A, M>],
-    positions: &ComptimeOption<Box<[Vector<i32, M>]>>,
+    positions: &Optional<Box<[Vector<i32, M>]>>,
     at: u32,
 ) -> Accumulator<A, M> {
     #[comptime]
-    let position = match positions {
+    let position = match &positions.given {
         ComptimeOption::Some(positions) => positions[at as usize],
         ComptimeOption::None => Vector::new(0i32),
     };

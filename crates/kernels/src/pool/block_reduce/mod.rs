@@ -30,10 +30,13 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
+use crate::cube::numbers;
 use crate::device::Capabilities;
 use crate::error::{PlanError, ensure, only_if};
 use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
-use crate::pool::common::{Buffers, Kernel, Settings, Task, Tensor, optional, widest_divisor};
+use crate::pool::common::{
+    Buffers, Kernel, Settings, Task, Tensor, Work, optional, widest_divisor,
+};
 use crate::pool::problem::{Problem, check_workspace};
 
 pub(super) const NAME: &str = "block_reduce";
@@ -82,11 +85,9 @@ impl Kernel for Config {
             let settings = Settings { lanes, along_width: true, unrolled: false, ..own };
             return Ok((settings, Self { team: 1, parts: 1, planes }));
         }
-        let Teams { lanes, along_width, team, parts } =
-            Teams::new(task, own.lanes.min(widest), widest);
-        let settings = Settings { lanes, along_width, unrolled: false, ..own };
-        let workspace = workspace(task.with(settings), parts);
-        Ok((Settings { workspace, ..settings }, Self { team, parts, planes: 0 }))
+        let (settings, config) = teams(task, own.lanes.min(widest), widest);
+        let workspace = workspace(task.with(settings), config.parts);
+        Ok((Settings { workspace, ..settings }, config))
     }
 
     /// Refuses teams larger than a cube, and numbers of parts that are not supported.
@@ -140,7 +141,9 @@ impl Kernel for Config {
         let steps = f64::from(self.team.ilog2());
         let instructions = OF_UNIT + loads * each + steps * (OF_STEP + task.barrier_cost());
         let own = task.launch_seconds(units, instructions, loads + steps);
-        let combining = if self.parts > 1 { task.empty_launch_seconds() } else { 0.0 };
+        // The second launch has little to do.
+        let combining = Work { bytes: 0.0, units: 0.0, instructions: 0.0, waits: 1.0 };
+        let combining = if self.parts > 1 { combining.seconds(task.device) } else { 0.0 };
         own + combining
     }
 
@@ -183,42 +186,29 @@ fn staged(task: Task<'_>, widest: usize) -> Option<(usize, usize)> {
 /// The number of units that fill a large GPU several times over.
 const ENOUGH_UNITS: usize = 1 << 17;
 
-/// How the taps of a problem are distributed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Teams {
-    /// The number of elements that a unit reads at once, and whether they are neighbours in one plane.
-    lanes: usize,
-    along_width: bool,
-    /// The number of units of a team.
-    team: u32,
-    /// The number of parts that the taps are split into.
-    parts: usize,
-}
-
-impl Teams {
-    /// Chooses teams for a problem. `lanes` divides a pixel; `widest` is the most that is loaded at once.
-    fn new(task: Task<'_>, lanes: usize, widest: usize) -> Self {
-        let (pixels, units) = (task.pixel(), task.settings.units);
-        let along_width = pixels == 1 && is_whole_plane(task.pooling());
-        let lanes = if along_width { widest_divisor(task.taps(), widest) } else { lanes };
-        let taps = task.taps() / if along_width { lanes } else { 1 };
-        let outputs = task.outputs() / if along_width { 1 } else { lanes };
-        let power = |n: usize| 1usize << n.max(1).ilog2();
-        // Neighbouring units cover the vectors of a pixel before they share its taps.
-        let pixel = (pixels / lanes).next_power_of_two().min(32);
-        let pixel = if along_width { 1 } else { pixel };
-        // Each unit of a team has a few taps, so that combining the units' results is not most of the work.
-        let most = power(taps / FLIGHT as usize).min(power(units as usize / pixel));
-        let wanted = if pixels == 1 {
-            most
-        } else {
-            (ENOUGH_UNITS / outputs.max(1)).max(1).next_power_of_two()
-        };
-        let team = wanted.min(most);
-        let parts = (ENOUGH_UNITS / (outputs * team).max(1)).clamp(1, MOST_PARTS);
-        let parts = parts.min(taps / (team * 4 * FLIGHT as usize)).max(1);
-        Self { lanes, along_width, team: team as u32, parts }
-    }
+/// Chooses teams for a problem, and the vectors that their units read, whose lanes may be neighbours in one plane.
+/// `lanes` divides a pixel; `widest` is the most that is loaded at once.
+fn teams(task: Task<'_>, lanes: usize, widest: usize) -> (Settings, Config) {
+    let (pixels, units) = (task.pixel(), task.settings.units);
+    let along_width = pixels == 1 && is_whole_plane(task.pooling());
+    let lanes = if along_width { widest_divisor(task.taps(), widest) } else { lanes };
+    let taps = task.taps() / if along_width { lanes } else { 1 };
+    let outputs = task.outputs() / if along_width { 1 } else { lanes };
+    let power = |n: usize| 1usize << n.max(1).ilog2();
+    // Neighbouring units cover the vectors of a pixel before they share its taps.
+    let pixel = (pixels / lanes).next_power_of_two().min(32);
+    let pixel = if along_width { 1 } else { pixel };
+    // Each unit of a team has a few taps, so that combining the units' results is not most of the work.
+    let most = power(taps / FLIGHT as usize).min(power(units as usize / pixel));
+    let wanted = match pixels {
+        1 => most,
+        _ => (ENOUGH_UNITS / outputs.max(1)).max(1).next_power_of_two(),
+    };
+    let team = wanted.min(most);
+    let parts = (ENOUGH_UNITS / (outputs * team).max(1)).clamp(1, MOST_PARTS);
+    let parts = parts.min(taps / (team * 4 * FLIGHT as usize)).max(1);
+    let settings = Settings { lanes, along_width, unrolled: false, ..task.settings };
+    (settings, Config { team: team as u32, parts, planes: 0 })
 }
 
 /// The most parts that the taps of a window are split into, because one unit combines them one by one.
@@ -409,18 +399,12 @@ fn team_args(task: Task<'_>, config: &Config, cubes: usize) -> TeamArgsLaunch {
     let vectors = task.settings.along_width && config.planes == 0;
     let taps = task.taps() / if vectors { task.lanes() } else { 1 };
     let channels_last = task.pixel() > 1;
-    TeamArgsLaunch::new(
-        problem_args(each(task)),
-        if channels_last { teams } else { config.team },
-        config.team,
-        teams,
-        config.team.ilog2(),
-        cubes as u32,
-        config.parts as u32,
-        taps as u32,
-        taps.div_ceil(config.parts) as u32,
-        if config.planes > 0 { STAGED } else { config.team * FLIGHT },
-        axes[AXES - 2].kernel() as u32,
-        axes[AXES - 1].kernel() as u32,
-    )
+    numbers! { TeamArgsLaunch {
+        problem: problem_args(each(task)),
+        neighbours: if channels_last { teams } else { config.team }, team: config.team, teams,
+        halvings: config.team.ilog2(), cubes, parts: config.parts, taps,
+        taps_per_part: taps.div_ceil(config.parts),
+        round: if config.planes > 0 { STAGED } else { config.team * FLIGHT },
+        kernel_height: axes[AXES - 2].kernel(), kernel_width: axes[AXES - 1].kernel(),
+    } }
 }

@@ -48,11 +48,6 @@ impl Block {
         let start = first.div_euclid(lanes);
         (start, ((first + count as i32 - 1).div_euclid(lanes) - start + 1) as u32)
     }
-
-    /// The lanes of a vector of inputs, if a block has `vectors` of them.
-    pub(crate) fn lanes_of(&self, vectors: u32) -> i32 {
-        (self.inputs / vectors) as i32
-    }
 }
 
 /// Refuses `kernel` if a block has more inputs than this, or more windows over them.

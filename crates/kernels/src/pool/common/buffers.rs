@@ -1,5 +1,6 @@
 //! Tensors as kernel arguments.
 
+use crate::cube::optional::{OptionalLaunch, optional as given_or_not};
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -40,9 +41,6 @@ impl<'a> Tensor<'a> {
 pub(crate) fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
     tensor: Option<Tensor<'_>>,
     lanes: usize,
-) -> ComptimeOptionArgs<T> {
-    match tensor {
-        Some(tensor) => ComptimeOptionArgs::Some(tensor.vectors(lanes)),
-        None => ComptimeOptionArgs::None,
-    }
+) -> OptionalLaunch<T> {
+    given_or_not(tensor.map(|tensor| tensor.vectors(lanes)))
 }

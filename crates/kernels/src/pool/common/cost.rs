@@ -88,12 +88,6 @@ impl Task<'_> {
         work.seconds(self.device)
     }
 
-    /// The time of a launch with little to do.
-    pub(crate) fn empty_launch_seconds(&self) -> f64 {
-        let work = Work { bytes: 0.0, units: 0.0, instructions: 0.0, waits: 1.0 };
-        work.seconds(self.device)
-    }
-
     /// Whether pixels are single elements, and several windows lie along the width only.
     pub(crate) fn is_signal(&self) -> bool {
         let [.., width] = self.axes();

@@ -5,6 +5,7 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, Pooling};
 
 use crate::cube::axis::{AxisArgs, AxisForm, EvenSplit, split, split_above, split_below};
+use crate::cube::numbers;
 use crate::cube::ranges::{Point, Ranges};
 use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args, split_row};
 use crate::pool::common::{Settings, Task};
@@ -20,12 +21,10 @@ struct CoverArgs {
 }
 
 fn cover_args(axis: &Axis) -> CoverArgsLaunch {
-    CoverArgsLaunch::new(
-        axis.input() as u32,
-        axis.stride() as u32,
-        axis.output() as i32,
-        split(axis, axis.output(), axis.input()),
-    )
+    numbers! { CoverArgsLaunch {
+        input: axis.input(), stride: axis.stride(), outputs: axis.output(),
+        split: split(axis, axis.output(), axis.input()),
+    } }
 }
 
 /// The numbers of a gradient that is gathered.

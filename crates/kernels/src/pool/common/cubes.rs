@@ -4,6 +4,7 @@
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
+use crate::cube::numbers;
 use crate::pool::common::Task;
 
 /// The planes of a problem, seen from cubes that each walk down a tile of columns, block of rows by block.
@@ -74,15 +75,11 @@ pub(crate) struct CubesArgs {
 
 impl Cubes {
     pub(crate) fn args(&self) -> CubesArgsLaunch {
-        CubesArgsLaunch::new(
-            self.count as u32,
-            self.planes.groups as u32,
-            self.tiles as u32,
-            self.planes.tile as u32,
-            self.pieces as u32,
-            self.piece_blocks as u32,
-            self.planes.blocks as u32,
-        )
+        numbers! { CubesArgsLaunch {
+            count: self.count, groups: self.planes.groups, tiles: self.tiles,
+            tile: self.planes.tile, pieces: self.pieces, piece_blocks: self.piece_blocks,
+            blocks: self.planes.blocks,
+        } }
     }
 }
 

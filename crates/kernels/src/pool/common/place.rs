@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
+use crate::cube::numbers;
 use crate::pool::common::Task;
 use crate::pool::common::window::indexing;
 
@@ -27,17 +28,11 @@ pub(crate) struct PlaceArgs {
 pub(crate) fn place_args(task: Task<'_>) -> PlaceArgsLaunch {
     let pooling = task.pooling();
     let [batch, channel, position] = indexing(pooling, task.reduction().base());
-    let lanes = task.pixel() as u32;
-    PlaceArgsLaunch::new(
-        pooling.output().elements() as u32,
-        lanes,
-        lanes,
-        pooling.output().plane() as u32,
-        pooling.input().plane() as u32,
-        batch,
-        channel,
-        position,
-    )
+    numbers! { PlaceArgsLaunch {
+        outputs: task.outputs(), lanes: task.pixel(), lane_count: task.pixel(),
+        windows: pooling.output().plane(), plane: pooling.input().plane(), index_batch: batch,
+        index_channel: channel, index_position: position,
+    } }
 }
 
 /// The position in its plane of the input that an index names: −1 for no index, −2 if it is out of range. The plane is

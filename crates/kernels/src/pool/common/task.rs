@@ -134,11 +134,7 @@ impl<'a> Task<'a> {
 
     /// The reciprocal of the divisor of a window with all its taps inside the input.
     pub(crate) fn reciprocal(&self) -> InputScalar {
-        let fixed = match self.reduction() {
-            Reduction::Average(divisor) => divisor.fixed(),
-            _ => None,
-        };
-        let divisor = fixed.map_or(self.taps() as f64, f64::from);
+        let divisor = self.reduction().fixed_divisor().map_or(self.taps() as f64, f64::from);
         InputScalar::new(1.0 / divisor, self.accumulator())
     }
 

@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use crate::cube::convert::{widen, widen_kept};
+use crate::cube::optional::Optional;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{
     Accumulator, ProblemArgs, Site, WindowForm, accumulator_at, fold,
@@ -14,7 +15,7 @@ use crate::pool::common::window::{
 pub(super) fn direct<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, N>],
-    mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
+    mut indices: Optional<Box<[Vector<i32, N>]>>,
     problem: &ProblemArgs,
     #[comptime] form: WindowForm,
     #[define(S, A)] _types: [ElemType; 2],

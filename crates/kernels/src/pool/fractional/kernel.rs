@@ -5,6 +5,7 @@ use cubecl::std::FastDivmod;
 
 use super::{FractionalArgs, StepArgs};
 use crate::cube::convert::{round, widen};
+use crate::cube::optional::Optional;
 use crate::cube::random::uniform;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{
@@ -15,9 +16,9 @@ use crate::pool::common::window::{
 #[cube(launch_unchecked)]
 pub(super) fn fractional<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    samples: ComptimeOption<Box<[f32]>>,
+    samples: Optional<Box<[f32]>>,
     output: &mut [Vector<S, N>],
-    mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
+    mut indices: Optional<Box<[Vector<i32, N>]>>,
     args: &FractionalArgs,
     #[comptime] form: WindowForm,
     #[define(S, A)] _types: [ElemType; 2],
@@ -49,7 +50,7 @@ pub(super) fn fractional<S: Float, A: Float, N: Size>(
     }
     output[at as usize] = stored::<A, S, N>(folded.value, form);
     #[comptime]
-    match &mut indices {
+    match &mut indices.given {
         ComptimeOption::Some(indices) => {
             let (problem, position) = (&args.problem, folded.position);
             indices[at as usize] =
@@ -64,7 +65,7 @@ pub(super) fn fractional<S: Float, A: Float, N: Size>(
 pub(super) fn gradient<S: Float, A: Float, N: Size>(
     dy: &[Vector<S, N>],
     winners: &[Vector<i32, N>],
-    samples: ComptimeOption<Box<[f32]>>,
+    samples: Optional<Box<[f32]>>,
     dx: &mut [Vector<S, N>],
     args: &FractionalArgs,
     #[comptime] form: WindowForm,
@@ -140,7 +141,7 @@ fn element_at(problem: &ProblemArgs, place: &Place, position: i32) -> u32 {
 #[cube]
 fn random(
     args: &FractionalArgs,
-    samples: &ComptimeOption<Box<[f32]>>,
+    samples: &Optional<Box<[f32]>>,
     channel: u32,
     #[comptime] axis: usize,
     #[comptime] form: WindowForm,
@@ -151,7 +152,7 @@ fn random(
     } else {
         let at = channel * comptime!(form.rank as u32) + comptime!((axis - missing) as u32);
         #[comptime]
-        match samples {
+        match &samples.given {
             ComptimeOption::Some(samples) => samples[at as usize],
             ComptimeOption::None => uniform(args.seed, at),
         }

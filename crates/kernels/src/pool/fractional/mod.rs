@@ -22,6 +22,8 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, DType, Fractional, IndexBase};
 
 use crate::cube::buffers::Given;
+use crate::cube::numbers;
+use crate::cube::optional::OptionalLaunch;
 use crate::device::Capabilities;
 use crate::error::{PlanError, ensure};
 use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
@@ -62,65 +64,54 @@ pub(super) fn task<'a>(
     Ok(task.with(Settings { lanes: 1, unrolled: false, ..task.settings }))
 }
 
-/// Launches the pooling. The caller has checked the tensors: `x` has as many elements as the input, `y` and `indices` as
-/// many as the output.
+/// Launches the pooling, or its gradient, which needs the indices. The caller has checked the tensors: `from` and `to`
+/// are the input and the output, or the output's gradient and the input's; `indices` are as many as the outputs.
 pub(super) fn launch(
     client: &Client,
     task: Task<'_>,
     problem: &Fractional,
     draws: Draws<'_>,
-    [x, y]: [Tensor<'_>; 2],
+    [from, to]: [Tensor<'_>; 2],
     indices: Option<Tensor<'_>>,
 ) {
-    let (cubes, units) = task.grid(client, task.outputs());
-    // SAFETY: every window is inside the input, whatever the random numbers.
+    let (args, form) = (args(task, problem, draws), WindowForm::new(task));
+    let (cubes, units) = task.grid(client, to.elements);
+    let (from, samples, to) = (from.vectors(1), samples(problem, draws), to.vectors(1));
+    // SAFETY: every window is inside the input, whatever the random numbers, and every window that a gradient reads is
+    // one of the output.
     unsafe {
-        kernel::fractional::launch_unchecked(
-            client,
-            cubes,
-            units,
-            1,
-            x.vectors(1),
-            samples(problem, draws),
-            y.vectors(1),
-            optional(indices, 1),
-            args(task, problem, draws),
-            WindowForm::new(task),
-            task.types(),
-        )
+        match indices {
+            Some(winners) if task.problem.gradient => kernel::gradient::launch_unchecked(
+                client,
+                cubes,
+                units,
+                1,
+                from,
+                winners.vectors(1),
+                samples,
+                to,
+                args,
+                form,
+                task.types(),
+            ),
+            _ => kernel::fractional::launch_unchecked(
+                client,
+                cubes,
+                units,
+                1,
+                from,
+                samples,
+                to,
+                optional(indices, 1),
+                args,
+                form,
+                task.types(),
+            ),
+        }
     };
 }
 
-/// Launches the gradient. The caller has checked the tensors: `dy` and `winners` have as many elements as the output,
-/// `dx` as many as the input.
-pub(super) fn launch_backward(
-    client: &Client,
-    task: Task<'_>,
-    problem: &Fractional,
-    draws: Draws<'_>,
-    [dy, dx]: [Tensor<'_>; 2],
-    winners: Tensor<'_>,
-) {
-    let (cubes, units) = task.grid(client, task.inputs());
-    // SAFETY: every window that is read is one of the output.
-    unsafe {
-        kernel::gradient::launch_unchecked(
-            client,
-            cubes,
-            units,
-            1,
-            dy.vectors(1),
-            winners.vectors(1),
-            samples(problem, draws),
-            dx.vectors(1),
-            args(task, problem, draws),
-            WindowForm::new(task),
-            task.types(),
-        )
-    };
-}
-
-fn samples(problem: &Fractional, draws: Draws<'_>) -> ComptimeOptionArgs<Box<[f32]>> {
+fn samples(problem: &Fractional, draws: Draws<'_>) -> OptionalLaunch<Box<[f32]>> {
     let given = draws.given(problem);
     optional(given.map(|given| Tensor::new(given.handle, given.elements)), 1)
 }
@@ -152,14 +143,10 @@ fn args(task: Task<'_>, problem: &Fractional, draws: Draws<'_>) -> FractionalArg
     let kernel = problem.kernel();
     let [depth, height, width]: [StepArgsLaunch; AXES] = core::array::from_fn(|i| {
         let axis = &task.axes()[i];
-        StepArgsLaunch::new(
-            axis.input() as u32,
-            axis.output() as u32,
-            axis.output() as u32,
-            kernel[i] as u32,
-            (axis.input() - kernel[i]) as u32,
-            problem.step(i),
-        )
+        numbers! { StepArgsLaunch {
+            input: axis.input(), output: axis.output(), windows: axis.output(),
+            kernel: kernel[i], last: axis.input() - kernel[i], step: problem.step(i),
+        } }
     });
     let seed = match draws {
         Draws::Seed(seed) => seed,

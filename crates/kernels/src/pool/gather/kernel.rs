@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use crate::cube::convert::round;
+use crate::cube::optional::Optional;
 use crate::cube::ranges::{Point, Ranges};
 use crate::cube::unit::unit_position;
 use crate::pool::common::cover::{GatherArgs, GatherForm, InputSite, site_of, window_at};
@@ -11,7 +12,7 @@ use crate::pool::common::window::{counted_at, index_of};
 #[cube(launch_unchecked)]
 pub(super) fn backward<S: Float, A: Float, N: Size>(
     dy: &[Vector<S, N>],
-    winners: ComptimeOption<Box<[Vector<i32, N>]>>,
+    winners: Optional<Box<[Vector<i32, N>]>>,
     dx: &mut [Vector<S, N>],
     args: &GatherArgs,
     #[comptime] form: GatherForm,
@@ -55,7 +56,7 @@ pub(super) fn backward<S: Float, A: Float, N: Size>(
 #[cube]
 fn share<S: Float, A: Float, N: Size>(
     dy: &[Vector<S, N>],
-    winners: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    winners: &Optional<Box<[Vector<i32, N>]>>,
     args: &GatherArgs,
     site: &InputSite,
     index: Vector<i32, N>,
@@ -67,7 +68,7 @@ fn share<S: Float, A: Float, N: Size>(
     let gradient = Vector::<A, N>::cast_from(dy[at]);
     let zero = Vector::<A, N>::new(A::from_int(0));
     #[comptime]
-    match winners {
+    match &winners.given {
         ComptimeOption::Some(winners) => {
             let kept = select_many(winners[at].equal(&index), gradient, zero);
             select(window.reads, kept, zero)

@@ -22,6 +22,7 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, IndexBase, Layout};
 
 use crate::cube::convert::Widening;
+use crate::cube::numbers;
 use crate::device::Capabilities;
 use crate::error::{PlanError, only_if};
 use crate::pool::common::window::split;
@@ -104,12 +105,10 @@ impl Kernel for Config {
         let (form, axes, lanes) = (Form::new(task), task.axes(), task.lanes());
         let (blocks, tiles) = (blocks_on_axes(task, &form.axes), tiles(task, &form));
         let [depth, height, width] = [0, 1, 2].map(|i| {
-            StagedAxisLaunch::new(
-                axes[i].input() as i32,
-                axes[i].output() as i32,
-                blocks[i] as u32,
-                tiles[i] as u32,
-            )
+            numbers! { StagedAxisLaunch {
+                inputs: axes[i].input(), windows: axes[i].output(), blocks: blocks[i],
+                tiles: tiles[i],
+            } }
         });
         let cubes = cubes(task, &form);
         let args = StagedArgsLaunch::new(cubes as u32, depth, height, width, PLANES as u32);

@@ -8,6 +8,7 @@ use super::shares::{divided_once, lines, shared_out};
 use super::windows::{Window, window, window_at};
 use super::{BlockAxis, Blocks};
 use crate::cube::convert::round;
+use crate::cube::optional::Optional;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{index_of, plane_position, split, split_row};
 use crate::pool::common::{Block, tiled};
@@ -15,7 +16,7 @@ use crate::pool::common::{Block, tiled};
 #[cube(launch_unchecked)]
 pub(super) fn gather_blocks<S: Float, A: Float, M: Size, N: Size>(
     dy: &[Vector<S, M>],
-    winners: ComptimeOption<Box<[Vector<i32, M>]>>,
+    winners: Optional<Box<[Vector<i32, M>]>>,
     dx: &mut [Vector<S, N>],
     blocks: &Blocks,
     #[comptime] form: Form,
@@ -120,7 +121,7 @@ fn is_inner(
     if comptime!(!form.window.fold.is_extremum() && form.window.axes[i].clipped) {
         // The windows reach this far beyond the block's inputs, and nothing there may be padding.
         let block = comptime!(form.axes[i]);
-        let lanes = comptime!(block.lanes_of(inputs));
+        let lanes = comptime!((block.inputs / inputs) as i32);
         let x = corner.input * lanes;
         let reach = comptime!((block.kernel - 1) as i32);
         there && x >= reach && x + comptime!(block.inputs as i32) + reach <= args.inputs * lanes
@@ -133,7 +134,7 @@ fn is_inner(
 #[cube]
 fn block<S: Float, A: Float, M: Size, N: Size>(
     dy: &[Vector<S, M>],
-    winners: &ComptimeOption<Box<[Vector<i32, M>]>>,
+    winners: &Optional<Box<[Vector<i32, M>]>>,
     dx: &mut [Vector<S, N>],
     blocks: &Blocks,
     place: &BlockPosition,

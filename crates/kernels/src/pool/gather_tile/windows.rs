@@ -6,6 +6,7 @@ use super::form::Form;
 use super::kernel::BlockPosition;
 use super::{BlockAxis, Blocks};
 use crate::cube::convert::{widen, widen_kept};
+use crate::cube::optional::Optional;
 use crate::pool::common::window::split;
 
 /// A window's gradient and its winner.
@@ -21,7 +22,7 @@ pub(super) struct Window<A: Float, N: Size> {
 #[cube]
 pub(super) fn window<S: Float, A: Float, N: Size>(
     dy: &[Vector<S, N>],
-    winners: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    winners: &Optional<Box<[Vector<i32, N>]>>,
     blocks: &Blocks,
     place: &BlockPosition,
     #[comptime] i: u32,
@@ -49,7 +50,7 @@ pub(super) fn window<S: Float, A: Float, N: Size>(
     };
     let weight = Vector::new(A::from_int(1));
     #[comptime]
-    match winners {
+    match &winners.given {
         ComptimeOption::Some(winners) => Window::<A, N> { share, weight, winner: winners[at] },
         ComptimeOption::None => Window::<A, N> { share, weight, winner: Vector::new(-1i32) },
     }

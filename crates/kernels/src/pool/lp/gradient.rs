@@ -20,9 +20,11 @@ use super::bits::{INFINITY, NAN, parts_of, shifted, size_bits};
 use super::kernel::power;
 use super::{LESS, Power, launch_into, workspace};
 use crate::cube::convert::{accumulator, elem, round};
+use crate::cube::numbers;
+use crate::cube::optional::Optional;
 use crate::cube::unit::unit_position;
 use crate::pool::common::cover::{GatherArgs, GatherForm, gather_args, site_of, window_at};
-use crate::pool::common::{Task, Tensor};
+use crate::pool::common::{Task, Tensor, optional};
 
 /// Launches the gradient of a norm. The caller has checked the plan and the buffers: `dy` has as many elements as the
 /// output, `x` and `dx` as many as the input.
@@ -34,12 +36,12 @@ pub(super) fn launch_gradient(
 ) {
     let (lanes, sums) = (task.lanes(), accumulator(task.dtype()));
     let norms = match workspace(task, p) {
-        0 => ComptimeOptionArgs::None,
+        0 => optional(None, lanes),
         bytes => {
             let norms = client.empty(bytes);
             let norms = Tensor::new(&norms, task.outputs());
             launch_into(client, task, p, sums, sums != DType::F64, [x, norms]);
-            ComptimeOptionArgs::Some(norms.vectors(lanes))
+            optional(Some(norms), lanes)
         }
     };
     let (cubes, units) = task.grid(client, task.inputs() / lanes);
@@ -51,12 +53,10 @@ pub(super) fn launch_gradient(
         double: sums == DType::F64,
         root: q < 1.0,
     };
-    let args = SlopeArgsLaunch::new(
-        gather_args(task),
-        InputScalar::new(q, elem(sums)),
-        undone as i32,
-        InputScalar::new((-undone.fract()).exp2(), elem(sums)),
-    );
+    let args = numbers! { SlopeArgsLaunch {
+        gather: gather_args(task), exponent: InputScalar::new(q, elem(sums)),
+        orders: undone as i32, rest: InputScalar::new((-undone.fract()).exp2(), elem(sums)),
+    } };
     // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
     unsafe {
         slope::launch_unchecked(
@@ -104,7 +104,7 @@ const NEAR: i32 = 100;
 fn slope<S: Float, A: Float, N: Size>(
     dy: &[Vector<S, N>],
     x: &[Vector<S, N>],
-    norms: ComptimeOption<Box<[Vector<A, N>]>>,
+    norms: Optional<Box<[Vector<A, N>]>>,
     dx: &mut [Vector<S, N>],
     args: &SlopeArgs,
     #[comptime] form: SlopeForm,
@@ -124,7 +124,7 @@ fn slope<S: Float, A: Float, N: Size>(
         let at = over.vector as usize;
         let gradient = Vector::<A, N>::cast_from(dy[at]);
         let share = #[comptime]
-        match &norms {
+        match &norms.given {
             ComptimeOption::Some(norms) => gradient * steepness::<A, N>(x, norms[at], args, form),
             ComptimeOption::None => gradient,
         };

@@ -21,6 +21,7 @@ use cubecl::prelude::*;
 use windowpane_geometry::{DType, Exponent};
 
 use crate::cube::convert::{accumulator, elem};
+use crate::cube::numbers;
 use crate::device::Capabilities;
 use crate::error::PlanError;
 use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
@@ -111,11 +112,10 @@ fn launch_into(
         rounds: task.rounds() && result == DType::BF16,
         marks,
     };
-    let args = NormArgsLaunch::new(
-        problem_args(task),
-        InputScalar::new(p.get(), elem(sums)),
-        InputScalar::new(1.0 / p.get(), elem(sums)),
-    );
+    let args = numbers! { NormArgsLaunch {
+        problem: problem_args(task), exponent: InputScalar::new(p.get(), elem(sums)),
+        root: InputScalar::new(1.0 / p.get(), elem(sums)),
+    } };
     // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
     unsafe {
         kernel::norm::launch_unchecked(

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 use windowpane_geometry::DType;
 
-use crate::cube::convert::{Widening, narrow, widen};
+use crate::cube::convert::{Widening, narrow, turned, widen};
 
 /// The keys of a type's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,7 +102,7 @@ pub(super) fn key_of<S: Float, A: Float, K: Int, N: Size>(
         Vector::cast_from(numbers)
     } else if comptime!(keys.is_wide()) {
         let bits = Vector::<i64, N>::reinterpret(numbers);
-        Vector::cast_from(turned::<N>(bits) - Vector::new(BELOW_INFINITY))
+        Vector::cast_from(turned::<i64, N>(bits) - Vector::new(BELOW_INFINITY))
     } else if comptime!(keys.dtype == DType::U32) {
         let bits = Vector::<i32, N>::reinterpret(numbers);
         Vector::cast_from(bits ^ Vector::new(i32::MIN))
@@ -121,7 +121,7 @@ pub(super) fn number_of<S: Float, A: Float, K: Int, N: Size>(
         Vector::cast_from(of)
     } else if comptime!(keys.is_wide()) {
         let keys = Vector::<i64, N>::cast_from(of);
-        Vector::<S, N>::reinterpret(turned::<N>(keys + Vector::new(BELOW_INFINITY)))
+        Vector::<S, N>::reinterpret(turned::<i64, N>(keys + Vector::new(BELOW_INFINITY)))
     } else if comptime!(keys.dtype == DType::U32) {
         let keys = Vector::<i32, N>::cast_from(of);
         Vector::<S, N>::reinterpret(keys ^ Vector::new(i32::MIN))
@@ -134,13 +134,4 @@ pub(super) fn number_of<S: Float, A: Float, K: Int, N: Size>(
 #[cube]
 pub(super) fn is_nan<K: Int, N: Size>(of: Vector<K, N>, #[comptime] keys: Keys) -> Vector<bool, N> {
     of.greater_than(&Vector::new(K::from_int(comptime!(keys.highest()))))
-}
-
-/// The bits of 64-bit numbers, with all bits except the sign inverted for numbers below zero. The function is its own
-/// inverse.
-#[cube]
-fn turned<N: Size>(bits: Vector<i64, N>) -> Vector<i64, N> {
-    // Not by a shift: for vectors CubeCL's LLVM compiler shifts in zeros.
-    let zero = Vector::new(0i64);
-    bits ^ select_many(bits.less_than(&zero), Vector::new(i64::MAX), zero)
 }

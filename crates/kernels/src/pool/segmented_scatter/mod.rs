@@ -30,6 +30,7 @@ use windowpane_geometry::{AXES, Axis, DType};
 
 use crate::cube::SECTOR;
 use crate::cube::convert::Widening;
+use crate::cube::numbers;
 use crate::device::Capabilities;
 use crate::error::{PlanError, only_if};
 use crate::pool::common::window::indexing;
@@ -147,18 +148,12 @@ impl Kernel for Config {
             None => (task.elem(), [dy, winners]),
         };
         let [batch, channel, position] = indexing(pooling, task.reduction().base());
-        let args = ScatterArgsLaunch::new(
-            cubes.args(),
-            task.pixel() as u32,
-            planes(task) as u32,
-            halo(task, &form) as u32,
-            axes[0].input() as u32,
-            span(&axes[1]),
-            span(&axes[2]),
-            batch,
-            channel,
-            position,
-        );
+        let args = numbers! { ScatterArgsLaunch {
+            cubes: cubes.args(), pixel: task.pixel(), planes: planes(task),
+            halo: halo(task, &form), depth: axes[0].input(), height: span(&axes[1]),
+            width: span(&axes[2]), index_batch: batch, index_channel: channel,
+            index_position: position,
+        } };
         let (count, dim) = task.cubes(client, cubes.count);
         // SAFETY: windows and inputs that do not exist are neither read nor written, and positions in shared memory are
         // those of a tile whatever the indices are.
@@ -419,14 +414,10 @@ struct Span {
 }
 
 fn span(axis: &Axis) -> SpanLaunch {
-    SpanLaunch::new(
-        axis.input() as u32,
-        axis.input() as i32,
-        axis.output() as i32,
-        axis.kernel() as i32,
-        axis.stride() as i32,
-        axis.before() as i32,
-    )
+    numbers! { SpanLaunch {
+        input: axis.input(), inputs: axis.input(), outputs: axis.output(), kernel: axis.kernel(),
+        stride: axis.stride(), before: axis.before(),
+    } }
 }
 
 #[derive(CubeType, CubeLaunch)]

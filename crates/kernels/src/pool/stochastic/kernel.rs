@@ -4,6 +4,7 @@ use cubecl::prelude::*;
 
 use super::{StochasticArgs, StochasticForm};
 use crate::cube::convert::{rectified, round, widen};
+use crate::cube::optional::Optional;
 use crate::cube::random::uniform;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::Site;
@@ -12,7 +13,7 @@ use crate::pool::common::window::Site;
 pub(super) fn stochastic<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, N>],
-    mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
+    mut indices: Optional<Box<[Vector<i32, N>]>>,
     args: &StochasticArgs,
     #[comptime] form: StochasticForm,
     #[define(S, A)] _types: [ElemType; 2],
@@ -28,7 +29,7 @@ pub(super) fn stochastic<S: Float, A: Float, N: Size>(
         let drawn = draw::<S, A, N>(input, &site, &weights, limit);
         output[vector as usize] = drawn.value;
         #[comptime]
-        match &mut indices {
+        match &mut indices.given {
             ComptimeOption::Some(indices) => {
                 let none = drawn.position.less_than(&Vector::new(0i32));
                 let index = site.index::<N>(drawn.position);

@@ -16,6 +16,7 @@ mod kernel;
 use cubecl::prelude::*;
 use windowpane_geometry::DType;
 
+use crate::cube::numbers;
 use crate::device::Capabilities;
 use crate::error::PlanError;
 use crate::pool::common::window::{ProblemArgs, WindowForm, problem_args};
@@ -48,13 +49,11 @@ impl Kernel for Config {
         let (client, lanes, seed) = (buffers.client, task.lanes(), seed(task.problem)?);
         let (cubes, units) = task.grid(client, task.outputs() / lanes);
         let most = if task.dtype() == DType::F64 { f64::MAX } else { f64::from(f32::MAX) };
-        let args = StochasticArgsLaunch::new(
-            problem_args(task),
-            seed.unwrap_or_default(),
-            task.pixel() as u32,
-            task.pooling().output().plane() as u32,
-            InputScalar::new(most, task.accumulator()),
-        );
+        let args = numbers! { StochasticArgsLaunch {
+            problem: problem_args(task), seed: seed.unwrap_or_default(), channels: task.pixel(),
+            windows: task.pooling().output().plane(),
+            most: InputScalar::new(most, task.accumulator()),
+        } };
         // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
         unsafe {
             kernel::stochastic::launch_unchecked(

@@ -7,6 +7,7 @@ use windowpane_geometry::{AXES, Axis};
 use super::form::Form;
 use super::taps::{Line, Step, step};
 use crate::cube::axis::{AxisArgs, AxisForm, Taps, has_all_taps, taps_of};
+use crate::cube::numbers;
 use crate::pool::common::window::{ProblemArgs, Site, problem_args, split_row};
 use crate::pool::common::{Task, Tiles, tiles_args};
 
@@ -38,19 +39,12 @@ pub(super) fn strips_args(
     [units, read, piece]: [usize; 3],
 ) -> StripsLaunch {
     let outputs = task.vectors_on_axes(Axis::output);
-    StripsLaunch::new(
-        problem_args(task),
-        units as u32,
-        tiles_args(task, places[AXES - 2]),
-        places[0] as u32,
-        places[1] as u32,
-        places[2] as u32,
-        outputs[0] as u32,
-        outputs[1] as u32,
-        outputs[2] as u32,
-        (task.axes()[AXES - 1].input() / read) as u32,
-        piece as u32,
-    )
+    numbers! { StripsLaunch {
+        problem: problem_args(task), units, tiles: tiles_args(task, places[AXES - 2]),
+        depth: places[0], height: places[1], width: places[2], outputs_depth: outputs[0],
+        outputs_height: outputs[1], outputs_width: outputs[2],
+        width_vectors: task.axes()[AXES - 1].input() / read, piece,
+    } }
 }
 
 /// The position of a strip.

@@ -34,25 +34,19 @@ pub(super) fn windowed(pooling: &Pooling) -> impl Iterator<Item = usize> + '_ {
 pub(super) fn check(pooling: &Pooling) -> Result<(), PlanError> {
     only_if(NAME, windowed(pooling).next().is_some(), "windows have a single tap")?;
     pooling.grid().axes().iter().try_for_each(|axis| match axis.kernel() {
-        1 => check_idle(axis),
-        _ => check_windowed(axis),
+        1 => {
+            // Equal extents are not enough: strides over padding give them too.
+            let idle = axis.stride() == 1 && axis.before() == 0 && axis.input() == axis.output();
+            only_if(NAME, idle, "an axis whose kernel is 1 has a stride or padding")
+        }
+        _ => {
+            only_if(NAME, axis.dilation() == 1, "windows are dilated")?;
+            only_if(NAME, !axis.may_be_empty(), "windows may lie outside the input")?;
+            only_if(NAME, !axis.is_uneven(), "windows differ in size or step")?;
+            only_if(NAME, axis.kernel() > axis.stride(), "windows do not overlap")?;
+            only_if(NAME, block(axis) > 0, "strides are too long")?;
+            let blocks = (axis.kernel() - 1) / block(axis);
+            only_if(NAME, blocks <= MOST_BLOCKS, "windows are too long")
+        }
     })
-}
-
-/// The check of an axis that has a window.
-fn check_windowed(axis: &Axis) -> Result<(), PlanError> {
-    only_if(NAME, axis.dilation() == 1, "windows are dilated")?;
-    only_if(NAME, !axis.may_be_empty(), "windows may lie outside the input")?;
-    only_if(NAME, !axis.is_uneven(), "windows differ in size or step")?;
-    only_if(NAME, axis.kernel() > axis.stride(), "windows do not overlap")?;
-    only_if(NAME, block(axis) > 0, "strides are too long")?;
-    let blocks = (axis.kernel() - 1) / block(axis);
-    only_if(NAME, blocks <= MOST_BLOCKS, "windows are too long")
-}
-
-/// The check of an axis without a window: its outputs must be its inputs.
-fn check_idle(axis: &Axis) -> Result<(), PlanError> {
-    // Equal extents are not enough: strides over padding give them too.
-    let idle = axis.stride() == 1 && axis.before() == 0 && axis.input() == axis.output();
-    only_if(NAME, idle, "an axis whose kernel is 1 has a stride or padding")
 }

@@ -8,6 +8,7 @@ use windowpane_geometry::{AXES, Pooling};
 
 use crate::cube::axis::{AxisArgs, AxisForm, axis_args};
 use crate::cube::convert::{Widening, widen};
+use crate::cube::numbers;
 use crate::cube::unit::{plain_grid, unit_position, widest_lanes};
 use crate::device::Target;
 use crate::pool::common::window::{Fold, counted_at};
@@ -22,14 +23,10 @@ pub(super) fn launch(client: &Client, task: Task<'_>, windows: &Pooling, input: 
     let vectors = elements / lanes;
     let output = client.empty(elements * accumulator.size());
     let (cubes, dim) = plain_grid(Target { client, device: task.device }, vectors);
-    let [depth, height, width] = windows.grid().axes();
-    let args = DivisionArgsLaunch::new(
-        vectors as u32,
-        (task.pixel() / lanes) as u32,
-        axis_args(depth),
-        axis_args(height),
-        axis_args(width),
-    );
+    let [depth, height, width] = windows.grid().axes().each_ref().map(axis_args);
+    let args = numbers! { DivisionArgsLaunch {
+        vectors, pixel: task.pixel() / lanes, depth, height, width,
+    } };
     let form = DivisionForm {
         axes: windows.grid().axes().each_ref().map(|axis| AxisForm::new(axis, false)),
         widened: task.widening(task.dtype()),

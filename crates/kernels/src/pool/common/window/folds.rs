@@ -134,10 +134,8 @@ pub(crate) fn merge<A: Float, N: Size>(
             value: extremum::<A, N>(a.value, b.value, form.extremum),
             position: select_many(wins, b.position, a.position),
         }
-    } else if comptime!(form.fold.is_extremum()) {
-        let value = extremum::<A, N>(a.value, b.value, form.extremum);
-        Accumulator::<A, N> { value, position: a.position }
     } else {
-        Accumulator::<A, N> { value: a.value + b.value, position: a.position }
+        let value = combine::<A, N>(a.value, b.value, form);
+        Accumulator::<A, N> { value, position: a.position }
     }
 }

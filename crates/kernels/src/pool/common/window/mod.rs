@@ -11,6 +11,7 @@ use windowpane_geometry::{AXES, DType, Divisor, Extremum, IndexBase, Layout, Poo
 
 use crate::cube::axis::{AxisArgs, AxisArgsLaunch, AxisForm, axis_args};
 use crate::cube::convert::{Comparison, ExtremumForm, Widening};
+use crate::cube::numbers;
 use crate::pool::common::{Settings, Task};
 use crate::pool::problem::{Output, Reduction};
 
@@ -57,20 +58,11 @@ pub(crate) fn problem_args(task: Task<'_>) -> ProblemArgsLaunch {
         false => index_channel,
     };
     let pixel = task.pixel_vectors();
-    ProblemArgsLaunch::new(
-        (elements / task.lanes()) as u32,
-        pixel,
-        pixel,
-        depth,
-        height,
-        width,
-        reduction.fixed_divisor(),
-        task.reciprocal(),
-        index_batch,
-        index_position,
-        index_lane,
-        empty(task),
-    )
+    numbers! { ProblemArgsLaunch {
+        vectors: elements / task.lanes(), pixel, pixel_vectors: pixel, depth, height, width,
+        divisor: reduction.fixed_divisor().unwrap_or(1), reciprocal: task.reciprocal(),
+        index_batch, index_position, index_lane, empty: empty(task),
+    } }
 }
 
 /// The index steps to the next sample, channel and position of the plane.

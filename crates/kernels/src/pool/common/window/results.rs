@@ -6,6 +6,7 @@ use super::site::{Site, SiteExpand};
 use super::{Accumulator, Fold, ProblemArgs, WindowForm};
 use crate::cube::axis::{AxisArgs, AxisForm, Taps, has_all_taps, padded_taps, taps_of};
 use crate::cube::convert::{narrow, round};
+use crate::cube::optional::Optional;
 
 #[cube]
 impl<'a> Site<'a> {
@@ -13,7 +14,7 @@ impl<'a> Site<'a> {
     pub(crate) fn finish<S: Float, A: Float, N: Size>(
         &self,
         output: &mut [Vector<S, N>],
-        indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+        indices: &mut Optional<Box<[Vector<i32, N>]>>,
         folded: &Accumulator<A, N>,
         vector: u32,
     ) {
@@ -24,7 +25,7 @@ impl<'a> Site<'a> {
                 if empty { Vector::new(self.problem.empty.get::<A>()) } else { folded.value };
             output[vector as usize] = stored::<A, S, N>(value, form);
             #[comptime]
-            match indices {
+            match &mut indices.given {
                 ComptimeOption::Some(indices) => {
                     let index = self.index::<N>(folded.position);
                     indices[vector as usize] = if empty { Vector::new(-1i32) } else { index };

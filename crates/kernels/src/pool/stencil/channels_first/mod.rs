@@ -31,6 +31,7 @@ use windowpane_geometry::LIMIT;
 
 use super::{Sums, TAPS, extents};
 use crate::cube::convert::UPPER;
+use crate::cube::numbers;
 use crate::error::{PlanError, ensure};
 use crate::pool::common::{Buffers, Task, widest_divisor};
 
@@ -77,17 +78,11 @@ pub(super) fn launch(task: Task<'_>, buffers: Buffers<'_>) {
     // The row of an inner unit's first element and the next row have all their rows, and so has the element before.
     let inner_first = form.reach() * columns + 1;
     let inner_end = rows.saturating_sub(form.reach() + 1) * columns;
-    let args = ElementsArgsLaunch::new(
-        vectors as u32 - 1,
-        (rows * columns) as u32,
-        inner_first as u32,
-        inner_end.saturating_sub(inner_first) as u32,
-        columns as i32,
-        columns as i32,
-        rows as i32,
-        UPPER,
-        task.reciprocal(),
-    );
+    let args = numbers! { ElementsArgsLaunch {
+        last_vector: vectors - 1, plane: rows * columns, inner_first,
+        inner_count: inner_end.saturating_sub(inner_first), row: columns, row_again: columns, rows,
+        upper: UPPER, reciprocal: task.reciprocal(),
+    } };
     // SAFETY: vectors outside the input are clamped to it before they are read, and units past the last have its vector.
     unsafe {
         kernel::stencil_of_elements::launch_unchecked(

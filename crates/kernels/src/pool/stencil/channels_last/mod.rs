@@ -18,6 +18,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
 use super::{Sums, TAPS, extents};
+use crate::cube::numbers;
 use crate::error::{PlanError, ensure};
 use crate::pool::common::{Buffers, Task};
 
@@ -54,16 +55,10 @@ pub(super) fn launch(task: Task<'_>, strip: usize, buffers: Buffers<'_>) {
     let (lanes, pixel) = (task.lanes(), task.pixel_vectors());
     let ([rows, columns], units) = (extents(task), units(task, strip));
     let form = Form { sums: Sums::of(task), columns: COLUMNS as u32, pixel };
-    let args = RowsArgsLaunch::new(
-        units as u32,
-        columns.div_ceil(COLUMNS) as u32,
-        rows.div_ceil(strip) as u32,
-        strip as u32,
-        columns as i32,
-        rows as i32,
-        columns as u32 * pixel,
-        task.reciprocal(),
-    );
+    let args = numbers! { RowsArgsLaunch {
+        units, blocks: columns.div_ceil(COLUMNS), strips: rows.div_ceil(strip), strip, columns,
+        rows, line: columns as u32 * pixel, reciprocal: task.reciprocal(),
+    } };
     let (cubes, dim) = task.grid(buffers.client, units);
     // SAFETY: rows and columns outside the plane are not read, and those past the last are not written.
     unsafe {

@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use crate::cube::convert::widen;
+use crate::cube::optional::Optional;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{Accumulator, combine, identity};
 use crate::pool::strips::form::Form;
@@ -15,7 +16,7 @@ use crate::pool::strips::windows::{folded, reduce_lanes};
 pub(super) fn walk_rows<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
-    mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
+    mut indices: Optional<Box<[Vector<i32, N>]>>,
     strips: &Strips,
     #[comptime] form: Form,
     #[define(S, A)] _types: [ElemType; 2],
@@ -50,7 +51,7 @@ struct Line {
 fn walk_row<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
-    indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+    indices: &mut Optional<Box<[Vector<i32, N>]>>,
     strips: &Strips,
     strip: &Strip<'_>,
     start: u32,

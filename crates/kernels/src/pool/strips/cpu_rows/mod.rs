@@ -24,12 +24,13 @@ mod kernel;
 
 use core::fmt;
 
-use cubecl::prelude::*;
 use windowpane_geometry::{AXES, Axis, Pooling};
 
 use crate::device::Capabilities;
 use crate::error::{PlanError, only_if};
-use crate::pool::common::{Buffers, Kernel, Reach, Settings, Task, check_strip, lanes_along_width};
+use crate::pool::common::{
+    Buffers, Kernel, Reach, Settings, Task, check_strip, lanes_along_width, optional,
+};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
 use crate::pool::strips::form::Form;
 use crate::pool::strips::strip::strips_args;
@@ -86,7 +87,7 @@ impl Kernel for Config {
         Ok((Settings { unrolled: true, ..own }, Self { strip }))
     }
 
-    /// Refuses settings and strips that the kernel cannot run with.
+    /// Refuses settings, vectors and strips that the kernel cannot run with.
     fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
         only_if(
             NAME,
@@ -95,7 +96,11 @@ impl Kernel for Config {
         )?;
         task.check_lanes()?;
         check_strip(self.strip)?;
-        walks(task, self.strip)
+        let (reach, lines) = (reach_of(task), lines(task.pooling(), self.strip));
+        let touched = || (0..reach.vectors()).all(|v| reach.touches(v));
+        only_if(NAME, task.settings.contiguous, "its threads take runs of outputs")?;
+        only_if(NAME, lines <= MOST_LINES, "strips read too many rows")?;
+        only_if(NAME, touched(), "taps are too far apart along the width")
     }
 
     fn seconds(&self, task: Task<'_>) -> f64 {
@@ -132,7 +137,7 @@ impl Kernel for Config {
                 wide,
                 buffers.input.vectors(wide),
                 buffers.output.vectors(lanes),
-                ComptimeOptionArgs::None,
+                optional(None, lanes),
                 strips_args(task, places, [units, wide, piece]),
                 form,
                 task.types(),
@@ -150,15 +155,6 @@ const MOST_LINES: usize = 49;
 
 /// The size in bytes of a processor's widest vectors.
 const WIDEST: usize = 64;
-
-/// Refuses vectors and strips that the kernel does not support.
-fn walks(task: Task<'_>, strip: usize) -> Result<(), PlanError> {
-    let reach = reach_of(task);
-    let touched = || (0..reach.vectors()).all(|v| reach.touches(v));
-    only_if(NAME, task.settings.contiguous, "its threads take runs of outputs")?;
-    only_if(NAME, lines(task.pooling(), strip) <= MOST_LINES, "strips read too many rows")?;
-    only_if(NAME, touched(), "taps are too far apart along the width")
-}
 
 /// The number of lines that the rows of a strip read.
 fn lines(pooling: &Pooling, strip: usize) -> usize {

@@ -2,6 +2,7 @@
 
 use cubecl::prelude::*;
 
+use crate::cube::optional::Optional;
 use crate::cube::unit::unit_position;
 use crate::pool::common::tiled;
 use crate::pool::common::window::Site;
@@ -14,7 +15,7 @@ use crate::pool::strips::strip::{Strip, Strips, is_interior, site_at, strip_at};
 pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
-    mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
+    mut indices: Optional<Box<[Vector<i32, N>]>>,
     strips: &Strips,
     #[comptime] form: Form,
     #[define(S, A)] _types: [ElemType; 2],

@@ -10,6 +10,7 @@ use cubecl::prelude::*;
 use super::kernel::{Tile, TileExpand, site_of};
 use crate::cube::axis::{AxisForm, coordinate};
 use crate::cube::convert::{Comparison, narrow, widen};
+use crate::cube::optional::Optional;
 use crate::pool::common::lanes_of;
 use crate::pool::common::window::{
     Accumulator, ProblemArgs, Site, combine, fold_with, plane_position,
@@ -33,7 +34,7 @@ impl<'a, S: Float, M: Size> Tile<'a, S, M> {
     pub(super) fn write_positions<A: Float, N: Size>(
         &self,
         output: &mut [Vector<S, N>],
-        indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+        indices: &mut Optional<Box<[Vector<i32, N>]>>,
     ) -> bool {
         let form = comptime!(self.form);
         let strip = &self.strip;
@@ -69,12 +70,12 @@ impl<'a, S: Float, M: Size> Tile<'a, S, M> {
     /// Writes the indices of the outputs of a strip that are NaN.
     pub(super) fn index_nans<A: Float, N: Size>(
         &self,
-        indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+        indices: &mut Optional<Box<[Vector<i32, N>]>>,
     ) {
         let form = comptime!(self.form);
         let strip = &self.strip;
         #[comptime]
-        match indices {
+        match &mut indices.given {
             ComptimeOption::Some(indices) => {
                 if comptime!(!form.folds_nans()) {
                     let there =

@@ -21,6 +21,7 @@ use cubecl::prelude::*;
 
 use super::kernel::{Tile, TileExpand, site_of};
 use crate::cube::convert::{round, widen, widen_kept};
+use crate::cube::optional::Optional;
 use crate::pool::common::own_column;
 use crate::pool::common::window::{Accumulator, ProblemArgs, combine, identity};
 use crate::pool::strips::form::Form;
@@ -55,19 +56,12 @@ impl Form {
         }
     }
 
-    /// Whether sums are multiplied by the reciprocal of a divisor that is the same for all lanes.
-    fn scales(&self) -> bool {
-        let axes = [0, 1, 2].map(|i| self.window.axes[i]);
-        let empty = axes.iter().any(|axis| axis.may_be_empty);
-        !self.window.fold.is_extremum()
-            && self.window.reciprocal
-            && !self.window.along_width
-            && !empty
-    }
-
-    /// Whether all windows of a column have the same divisor.
+    /// Whether sums are multiplied by the reciprocal of a divisor that is the same for all windows of a column.
     fn scales_columns(&self) -> bool {
-        self.scales() && !self.window.axes[self.along.axis].clipped
+        let window = &self.window;
+        let sums = !window.fold.is_extremum() && !window.may_be_empty();
+        let same = !window.along_width && !window.axes[self.along.axis].clipped;
+        sums && same && window.reciprocal
     }
 
     /// Whether vector `v` of a line must be dropped from a sum if it is outside the input.
@@ -82,7 +76,7 @@ impl<'a, S: Float, M: Size> Tile<'a, S, M> {
     pub(super) fn write_values<A: Float, N: Size>(
         &self,
         output: &mut [Vector<S, N>],
-        indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+        indices: &mut Optional<Box<[Vector<i32, N>]>>,
     ) {
         let form = comptime!(self.form);
         let reads = self.reads(0u32);
@@ -257,7 +251,7 @@ impl<'a, S: Float, M: Size> Tile<'a, S, M> {
     fn write<A: Float, N: Size>(
         &self,
         output: &mut [Vector<S, N>],
-        indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+        indices: &mut Optional<Box<[Vector<i32, N>]>>,
         reads: &Reads,
         scales: &Sequence<Vector<A, N>>,
         folds: &Sequence<Vector<A, M>>,

@@ -7,6 +7,7 @@ use cubecl::prelude::*;
 use super::kernel::Line;
 use super::{Form, Pass};
 use crate::cube::convert::widen;
+use crate::cube::optional::Optional;
 use crate::cube::registers::Registers;
 use crate::pool::common::window::{Accumulator, merge};
 
@@ -70,7 +71,7 @@ pub(super) fn prefixes<A: Float, N: Size>(
 #[cube]
 pub(super) fn suffixes<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    positions: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    positions: &Optional<Box<[Vector<i32, N>]>>,
     own: &mut Shared<[Vector<S, N>]>,
     pass: &Pass,
     line: &Line,
@@ -98,7 +99,7 @@ pub(super) fn suffixes<S: Float, A: Float, N: Size>(
 #[cube]
 pub(super) fn elements<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    positions: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    positions: &Optional<Box<[Vector<i32, N>]>>,
     own: &mut Shared<[Vector<S, N>]>,
     pass: &Pass,
     line: &Line,
@@ -211,7 +212,7 @@ fn kept_at(block: u32, #[comptime] form: Form) -> u32 {
 #[cube]
 fn load<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    positions: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    positions: &Optional<Box<[Vector<i32, N>]>>,
     own: &mut Shared<[Vector<S, N>]>,
     pass: &Pass,
     line: &Line,
@@ -233,7 +234,7 @@ fn load<S: Float, A: Float, N: Size>(
             select(x == there, input[at], Vector::new(S::from_int(0)))
         };
         #[comptime]
-        let position = match positions {
+        let position = match &positions.given {
             ComptimeOption::Some(positions) => positions[at],
             ComptimeOption::None => {
                 Vector::new((line.position + there as u32 * pass.inner_pixels) as i32)

@@ -5,6 +5,7 @@ use cubecl::prelude::*;
 use super::blocks::{KeptAll, elements, fetch, fetched, keep, kept, prefixes, read, suffixes};
 use super::results::{Divisors, divisors_of, write_results};
 use super::{Form, Pass};
+use crate::cube::optional::Optional;
 use crate::cube::registers::zeros;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{Accumulator, counted_at, merge};
@@ -13,9 +14,9 @@ use crate::pool::common::window::{Accumulator, counted_at, merge};
 #[cube(launch_unchecked)]
 pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
-    positions: ComptimeOption<Box<[Vector<i32, N>]>>,
+    positions: Optional<Box<[Vector<i32, N>]>>,
     output: &mut [Vector<T, M>],
-    mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
+    mut indices: Optional<Box<[Vector<i32, M>]>>,
     pass: &Pass,
     #[comptime] form: Form,
     #[define(S, T, A)] _types: [ElemType; 3],
@@ -118,7 +119,7 @@ fn line_of(pass: &Pass, outer: u32, inner: u32, #[comptime] form: Form) -> Line 
 #[cube]
 fn write_block<T: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<T, M>],
-    indices: &mut ComptimeOption<Box<[Vector<i32, M>]>>,
+    indices: &mut Optional<Box<[Vector<i32, M>]>>,
     pass: &Pass,
     line: &Line,
     start: u32,

@@ -20,6 +20,7 @@ use super::Tensors;
 use super::axes::block;
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::elem;
+use crate::cube::numbers;
 use crate::cube::transpose;
 use crate::cube::unit::grid;
 use crate::device::Target;
@@ -169,7 +170,7 @@ fn pass_args(
     blocks: usize,
 ) -> PassLaunch {
     let axes = task.axes();
-    let pixel = (task.pixel() / axis_pass.lanes[0]).max(1) as u32;
+    let inner = axis_pass.inner / axis_pass.lanes[0];
     let lead = match () {
         _ if axis_pass.transposes => outermost(task.pooling()),
         _ if axis_pass.turned => 0,
@@ -178,22 +179,14 @@ fn pass_args(
     let others = axes[..lead].iter().map(Axis::output).product::<usize>();
     let extent =
         |range: std::ops::Range<usize>| axes[range].iter().map(Axis::input).product::<usize>();
-    PassLaunch::new(
-        units as u32,
-        (axis_pass.inner / axis_pass.lanes[0]) as u32,
-        (axis_pass.inner / axis_pass.lanes[0]) as u32,
-        pieces as u32,
-        blocks as u32,
-        axis_pass.piece_blocks as u32,
-        axis_args(&axes[axis_pass.axis]),
-        axis_pass.outputs as u32,
-        pixel,
-        extent(axis_pass.axis + 1..AXES) as u32,
-        extent(0..axis_pass.axis) as u32,
-        others as u32,
-        if axis_pass.axis == AXES - 1 { axes[1].output() as u32 } else { 1 },
-        problem_args(task),
-    )
+    numbers! { PassLaunch {
+        units, inner, inner_vectors: inner, pieces, blocks, piece_blocks: axis_pass.piece_blocks,
+        axis: axis_args(&axes[axis_pass.axis]), outputs: axis_pass.outputs,
+        pixel: (task.pixel() / axis_pass.lanes[0]).max(1),
+        inner_pixels: extent(axis_pass.axis + 1..AXES), before: extent(0..axis_pass.axis), others,
+        height: if axis_pass.axis == AXES - 1 { axes[1].output() } else { 1 },
+        problem: problem_args(task),
+    } }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,13 +4,14 @@ use cubecl::prelude::*;
 
 use super::kernel::Line;
 use super::{Form, Pass};
+use crate::cube::optional::Optional;
 use crate::pool::common::window::{Accumulator, Fold, counted_at, index_of, quotient, stored};
 
 /// Writes the outputs of a block. If `whole`, all of them exist and have all their taps.
 #[cube]
 pub(super) fn write_results<T: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<T, M>],
-    indices: &mut ComptimeOption<Box<[Vector<i32, M>]>>,
+    indices: &mut Optional<Box<[Vector<i32, M>]>>,
     pass: &Pass,
     line: &Line,
     divisors: &Divisors<A>,
@@ -42,7 +43,7 @@ pub(super) fn write_results<T: Float, A: Float, N: Size, M: Size>(
             };
             output[at as usize] = stored::<A, T, M>(value, form.window);
             #[comptime]
-            match indices {
+            match &mut indices.given {
                 ComptimeOption::Some(indices) => indices[at as usize] = position,
                 ComptimeOption::None => {}
             }

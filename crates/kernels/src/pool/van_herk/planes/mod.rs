@@ -45,6 +45,7 @@ use super::NAME;
 use super::lines::between;
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::{UPPER, elem};
+use crate::cube::numbers;
 use crate::error::{PlanError, only_if};
 use crate::pool::common::window::{ProblemArgs, problem_args};
 use crate::pool::common::{Cubes, CubesArgs, Planes, Task, Tensor, WORD};
@@ -107,22 +108,15 @@ pub(super) fn launch(
     let lanes = form.lanes as usize;
     let written = (form.written as usize).max(1);
     let divided = divisors.unwrap_or(pooling).grid().axes();
-    let args = TileArgsLaunch::new(
-        problem_args(own.with(own.settings.one_by_one())),
-        all.args(),
-        plane.count as u32,
-        (plane.pixel / lanes).max(1) as u32,
-        (plane.pixel / written).max(1) as u32,
-        (width.input() * plane.pixel / lanes) as u32,
-        (width.output() * plane.pixel / written) as u32,
-        plane.input as i32,
-        plane.output as u32,
-        width.output() as u32,
-        axis_args(depth),
-        axis_args(&divided[1]),
-        axis_args(&divided[2]),
-        UPPER,
-    );
+    let args = numbers! { TileArgsLaunch {
+        problem: problem_args(own.with(own.settings.one_by_one())), cubes: all.args(),
+        planes: plane.count, pixel: (plane.pixel / lanes).max(1),
+        pixel_written: (plane.pixel / written).max(1), line: width.input() * plane.pixel / lanes,
+        line_written: width.output() * plane.pixel / written, input_height: plane.input,
+        output_height: plane.output, output_width: width.output(), depth: axis_args(depth),
+        divisors_height: axis_args(&divided[1]), divisors_width: axis_args(&divided[2]),
+        upper: UPPER,
+    } };
     let (cubes, dim) = task.cubes(client, all.count);
     // SAFETY: coordinates are clamped to the plane before they are read, and outputs that do not exist are not written.
     unsafe {

@@ -234,7 +234,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         work: &Work,
     ) -> Vector<R, Const<2>> {
         let form = comptime!(self.form);
-        let (base, there) = if comptime!(self.epilogue.residual.is_some() || form.bias_of_row) {
+        let (base, there) = if comptime!(self.epilogue.residual.is_given || form.bias_of_row) {
             row_base(row, work, self.args, form)
         } else {
             (0u32.runtime(), true.runtime())
@@ -387,7 +387,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     fn bias_of(&self, row: u32) -> f32 {
         let mut bias_of_row = 0.0f32;
         #[comptime]
-        match &self.epilogue.bias {
+        match &self.epilogue.bias.given {
             ComptimeOption::Some(bias) => {
                 let lanes = P::value();
                 let pair = bias[(row / lanes as u32) as usize];
