@@ -30,11 +30,8 @@ pub(crate) struct On {
 impl On {
     /// Opens the device.
     pub(crate) fn open(&self) -> Result<Device, Failure> {
-        Ok(match (self.backend, self.device) {
-            (None, None) => Device::best(),
-            (None, Some(index)) => Device::new(Device::best().backend(), index)?,
-            (Some(backend), index) => Device::new(backend, index.unwrap_or(0))?,
-        })
+        let backend = self.backend.unwrap_or_else(|| Device::best().backend());
+        Ok(Device::new(backend, self.device.unwrap_or(0))?)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The files that hold arrays: `.npy`, `.safetensors`, and `-` for standard input and output, which hold a `.npy` file.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
@@ -49,13 +50,20 @@ impl Location {
         }
     }
 
-    /// Writes a tensor in the format of the location.
+    /// Writes a tensor in the format of the location. A file that is replaced because of a name after `#` keeps its other
+    /// tensors.
     pub(crate) fn write(&self, tensor: &Tensor, to: impl io::Write) -> windowpane::Result<()> {
         match self {
             Self::Standard | Self::Npy(_) => tensor.write_npy_to(to),
-            Self::Safetensors(_, name) => {
-                let name = name.as_deref().unwrap_or(UNNAMED);
-                Tensor::write_safetensors_to(to, [(name, tensor)])
+            Self::Safetensors(_, None) => Tensor::write_safetensors_to(to, [(UNNAMED, tensor)]),
+            Self::Safetensors(path, Some(name)) => {
+                let mut tensors = match path.exists() {
+                    true => Tensor::read_safetensors(&Device::host(), path)?,
+                    false => BTreeMap::new(),
+                };
+                tensors.insert(name.clone(), tensor.clone());
+                let named = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));
+                Tensor::write_safetensors_to(to, named)
             }
         }
     }

@@ -34,6 +34,7 @@ pub(crate) struct Calibrate {
 impl Calibrate {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let device = self.on.open()?;
+        let output = self.output.as_deref().map(Output::new).transpose()?;
         let progress = Progress::new(self.on.quiet, format!("measuring {device}"));
         let text = device.calibrate()?;
         drop(progress);
@@ -42,8 +43,8 @@ impl Calibrate {
                 "{device} has no kernels to choose from; name another backend with --backend"
             ))
         })?;
-        match &self.output {
-            Some(path) => Output::new(path)?.place_bytes(text.as_bytes()),
+        match output {
+            Some(output) => output.place_bytes(text.as_bytes()),
             None => say(text.trim_end()),
         }
     }

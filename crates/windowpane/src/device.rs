@@ -127,6 +127,9 @@ struct Inner {
     /// How long to wait for the device, and whether it was given up; of no use on `host`.
     #[cfg(feature = "kernels")]
     watchdog: Arc<Watchdog>,
+    /// Why every use of the device is refused, if it is.
+    #[cfg(feature = "kernels")]
+    unusable: Option<String>,
     /// The kernels that were chosen for the problems so far.
     #[cfg(feature = "kernels")]
     poolings: PlanCache<crate::pool::Key, windowpane_kernels::pool::Plan>,
@@ -142,6 +145,13 @@ fn is_llvmpipe(name: &str) -> bool {
 impl Device {
     /// Device `index` of a backend.
     pub fn new(backend: Backend, index: usize) -> Result<Self> {
+        let device = Self::opened(backend, index)?;
+        device.require_alive()?;
+        Ok(device)
+    }
+
+    /// Device `index` of a backend, which may be one that every use refuses.
+    fn opened(backend: Backend, index: usize) -> Result<Self> {
         if !backend.is_built() {
             let built: Vec<_> = Backend::built().map(Backend::name).collect();
             return Err(Error::BackendNotBuilt { backend, built: built.join(", ") });
@@ -186,6 +196,8 @@ impl Device {
                 #[cfg(feature = "kernels")]
                 watchdog: Arc::default(),
                 #[cfg(feature = "kernels")]
+                unusable: None,
+                #[cfg(feature = "kernels")]
                 poolings: PlanCache::default(),
                 #[cfg(feature = "kernels")]
                 convolutions: PlanCache::default(),
@@ -228,18 +240,21 @@ impl Device {
     /// The best device of this build and machine: a GPU if there is one, else `cpu` if it is built in,
     /// else `host`.
     ///
-    /// An emulated GPU is never chosen; open it by name.
+    /// An emulated GPU is never chosen; open it by name. If `WINDOWPANE_SPEEDS` names a file that cannot be used, the
+    /// device is none the less the best one, and each use of it an error that says why.
     pub fn best() -> Self {
         Backend::built()
             .filter(|backend| has_hardware(*backend))
-            .find_map(|backend| Self::new(backend, 0).ok())
+            .find_map(|backend| Self::opened(backend, 0).ok())
             .unwrap_or_else(Self::host)
     }
 
     /// Every device of this build and machine, the preferred backends first.
     pub fn all() -> Vec<Self> {
         Backend::built()
-            .flat_map(|backend| (0..count(backend)).filter_map(move |i| Self::new(backend, i).ok()))
+            .flat_map(|backend| {
+                (0..count(backend)).filter_map(move |i| Self::opened(backend, i).ok())
+            })
             .collect()
     }
 
@@ -327,8 +342,13 @@ impl Device {
         let _ = limit;
     }
 
-    /// Refuses to use a device that was given up.
+    /// Refuses to use a device that was given up or cannot be used.
     pub(crate) fn require_alive(&self) -> Result<()> {
+        #[cfg(feature = "kernels")]
+        if let Some(reason) = &self.inner.unusable {
+            let (backend, index) = (self.backend(), self.index());
+            return Err(Error::NoDevice { backend, index, reason: reason.clone() });
+        }
         #[cfg(feature = "kernels")]
         if let Some(reason) = self.inner.watchdog.lost() {
             return Err(Error::DeviceLost { device: self.clone(), reason: reason.to_string() });
@@ -500,6 +520,7 @@ impl Device {
             capabilities: *capabilities,
             deaf: false.into(),
             watchdog: Arc::default(),
+            unusable: None,
             poolings: PlanCache::default(),
             convolutions: PlanCache::default(),
         };
@@ -529,7 +550,7 @@ impl Device {
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
         #[cfg(feature = "kernels")]
-        if let (Some(own), Some(others)) = (self.client(), other.client()) {
+        if let (Some(own), Some(others)) = (self.own_client(), other.own_client()) {
             // The same memory, however the device was opened.
             return own.service_id() == others.service_id();
         }
@@ -687,7 +708,7 @@ mod cube {
             },
             None => client.name().into(),
         };
-        let speeds = crate::speeds::asked(&format!("{backend} {name}")).map_err(no_device)?;
+        let speeds = crate::speeds::asked(&format!("{backend} {name}"));
         Ok(with_client(backend, index, name, client, watchdog, speeds))
     }
 
@@ -708,7 +729,7 @@ mod cube {
         let watchdog = Watchdog::of(backend, index);
         // The program that opened it launches work too.
         watchdog.is_shared();
-        with_client(backend, index, name, client, watchdog, None)
+        with_client(backend, index, name, client, watchdog, Ok(None))
     }
 
     /// Whether a client compiles WGSL where SPIR-V is built in too: both have the same name.
@@ -733,11 +754,15 @@ mod cube {
         name: String,
         client: Client,
         watchdog: Arc<Watchdog>,
-        speeds: Option<Speeds>,
+        speeds: Result<Option<Speeds>, String>,
     ) -> Device {
         let own = match backend {
             Backend::Wgpu => Capabilities::of_wgsl(&client),
             _ => Capabilities::of(&client),
+        };
+        let (speeds, unusable) = match speeds {
+            Ok(speeds) => (speeds, None),
+            Err(reason) => (None, Some(reason)),
         };
         let capabilities = Some(Capabilities { speeds: speeds.unwrap_or(own.speeds), ..own });
         if let (Backend::Cpu, Some(capabilities)) = (backend, &capabilities) {
@@ -753,6 +778,7 @@ mod cube {
             capabilities,
             deaf,
             watchdog,
+            unusable,
             poolings,
             convolutions,
         };

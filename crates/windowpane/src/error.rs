@@ -239,12 +239,12 @@ pub enum Error {
         /// The device that it is on.
         found: Device,
     },
-    /// A plan was used with a device or problem that it was not made for.
-    #[error("the plan was made for {expected} but this is {found}; make a plan for this")]
+    /// A tensor is not what an operator or its plan needs.
+    #[error("{expected} is needed here but this is {found}; give that, or make a plan for this")]
     PlanMismatch {
-        /// The device or problem that the plan was made for.
+        /// What the operator or its plan needs.
         expected: String,
-        /// The device or problem that the plan was used with.
+        /// What it was given.
         found: String,
     },
     /// The device failed at the work that made a tensor.

@@ -11,6 +11,9 @@ use crate::{ArithmeticUnit, Device, Result, Tensor};
 /// The environment variable with the path of a file of speeds.
 const VARIABLE: &str = "WINDOWPANE_SPEEDS";
 
+/// What to do about a file that cannot be used.
+const CALIBRATE: &str = "unset it, or let `windowpane calibrate` write the file while it is unset";
+
 /// The first line of the file.
 const TITLE: &str = "# windowpane: speeds of devices, version 1";
 
@@ -80,11 +83,11 @@ pub(crate) fn print(device: &str, speeds: &Speeds) -> String {
 pub(crate) fn asked(device: &str) -> Result<Option<Speeds>, String> {
     let Some(path) = std::env::var_os(VARIABLE) else { return Ok(None) };
     let file = path.to_string_lossy();
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| format!("{VARIABLE} names {file}, which cannot be read: {error}"))?;
-    parse(&text, device).map_err(|reason| {
-        format!("{VARIABLE} names {file}, where {reason}; run `windowpane calibrate` again")
-    })
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        format!("{VARIABLE} names {file}, which cannot be read: {error}; {CALIBRATE}")
+    })?;
+    parse(&text, device)
+        .map_err(|reason| format!("{VARIABLE} names {file}, where {reason}; {CALIBRATE}"))
 }
 
 /// The section of a device in a file of speeds.

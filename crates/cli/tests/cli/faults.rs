@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use windowpane::Device;
+use windowpane::{Backend, Device};
 
 use crate::support::{Folder, Ran, run};
 
@@ -418,4 +418,31 @@ fn a_process_that_ends_ends_a_run_and_names_the_case() {
     let ran = run_in("ulimit -t 2", &verify);
     ran.refused(1, "is lost since a/conv/fwd/f32/nhwc: the process that computed it has ended");
     assert!(ran.err.contains("signal") && ran.out.lines().count() == 1, "{ran:?}");
+}
+
+/// The device chosen without a name is no other one because of the file.
+#[test]
+fn a_file_of_speeds_that_cannot_be_used_is_an_error() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 4, 1], &[1.0f32, 2.0, 4.0, 3.0]);
+    let (y, speeds) = (folder.name("y.npy"), folder.name("gpu.speeds"));
+    let run = |arguments: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_windowpane"));
+        program.args(arguments).env("WINDOWPANE_SPEEDS", &speeds);
+        program.stdout(Stdio::piped()).stderr(Stdio::piped());
+        wait(program.spawn().expect("the program")).0
+    };
+    let pool = ["pool", &*x, "-o", &y, "--kernel", "2"];
+    let plan = ["plan", "pool", "--shape", "1,4,1", "--kernel", "2"];
+    run(&["pool", &x, "-o", &y, "--kernel", "2", "--backend", "host"]).succeeded();
+    if Device::best().backend() == Backend::Host {
+        return;
+    }
+    for arguments in [&pool[..], &plan] {
+        run(arguments).refused(1, "WINDOWPANE_SPEEDS names");
+    }
+    fs::write(&speeds, "something else").expect("a file for the test");
+    for arguments in [&pool[..], &plan] {
+        run(arguments).refused(1, "unset it");
+    }
 }

@@ -75,11 +75,17 @@ fn safetensors_are_files_of_arrays() {
     run(&conv).succeeded();
     let read = Tensor::read_safetensors(&host, &y).expect("the output");
     assert_eq!(read["result"].to_vec::<f32>().expect("f32"), [2.5, -5.5]);
-    // A file with one tensor needs no name, and an output may have one.
+    // A file with one tensor needs no name. An output may have one, and then its file keeps what else it holds.
     let named = format!("{y}#y");
     run(&["pool", &y, "-o", &named, "--global", "--layout", "channels-first"]).succeeded();
     let read = Tensor::read_safetensors(&host, &y).expect("the output");
     assert_eq!(read["y"].to_vec::<f32>().expect("f32"), [2.5]);
+    assert_eq!(read["result"].to_vec::<f32>().expect("f32"), [2.5, -5.5]);
+    std::fs::write(folder.name("z.safetensors"), "no tensors").expect("a file");
+    let broken = format!("{}#z", folder.name("z.safetensors"));
+    run(&["pool", &x, "-o", &broken, "--global"]).refused(1, "z.safetensors");
+    assert_eq!(std::fs::read(folder.name("z.safetensors")).expect("it is kept"), b"no tensors");
+    std::fs::remove_file(folder.name("z.safetensors")).expect("it is there");
 
     run(&["conv", &x, &model, "-o", &y]).refused(1, "conv.bias, conv.weight; name one of them");
     let missing = format!("{model}#fc.weight");

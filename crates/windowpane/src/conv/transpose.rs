@@ -93,14 +93,19 @@ impl ConvTranspose {
     /// # Ok::<(), windowpane::Error>(())
     /// ```
     pub fn output_dims(&self, x: &[usize], w: &[usize]) -> Result<Vec<usize>> {
-        let Conv { window, groups, layout, filter_layout, padding_mode, .. } = self.conv;
-        if padding_mode != PaddingMode::Zeros {
-            return Err(Error::PaddingMode { mode: padding_mode });
-        }
+        let Conv { window, groups, layout, filter_layout, .. } = self.convolution_of_zeros()?;
         let (input, filter) = (Shape::from_dims(x, layout)?, Filter::from_dims(w, filter_layout)?);
         let space = window.transposed(input.space(), self.output_padding)?;
         let channels = filter.channels().saturating_mul(groups.max(1));
         Ok(Shape::new(input.batch(), channels, space)?.dims(layout).collect())
+    }
+
+    /// The convolution, which pads with zeros: it reads other padding from where a transposed one has none.
+    fn convolution_of_zeros(&self) -> Result<Conv> {
+        match self.conv.padding_mode {
+            PaddingMode::Zeros => Ok(self.conv),
+            mode => Err(Error::PaddingMode { mode }),
+        }
     }
 
     /// Plans the sums of [`forward`](Self::forward) without running it: the plan is that of the data gradient of the
@@ -145,12 +150,12 @@ impl ConvTranspose {
 
     /// The data gradient: with respect to the input.
     pub fn backward_data(&self, dy: &Tensor, w: &Tensor) -> Result<Tensor> {
-        self.conv.forward(dy, w, None)
+        self.convolution_of_zeros()?.forward(dy, w, None)
     }
 
     /// The weight gradient: with respect to the filters.
     pub fn backward_weight(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
-        self.conv.backward_weight(x, dy)
+        self.convolution_of_zeros()?.backward_weight(x, dy)
     }
 
     /// The bias gradient: for each channel of the output the sum of `dy`.

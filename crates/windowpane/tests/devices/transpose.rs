@@ -189,6 +189,14 @@ fn what_cannot_be_transposed_is_refused() {
     assert!(message(ConvTranspose::with_window(Window::adaptive(2))).contains("adaptive"));
     let mirrored = Conv::new(3).padding(1).padding_mode(PaddingMode::Reflect).transposed();
     assert!(message(mirrored).contains("cannot pad with reflect"));
+    let (y, w) = ([1.0f32; 5], [1.0f32; 3]);
+    let tensor = |elements: &[f32], dims: &[usize]| {
+        Tensor::from_slice(&Device::host(), elements, dims).unwrap()
+    };
+    let (y, w) = (tensor(&y, &[1, 5, 1]), tensor(&w, &[1, 3, 1]));
+    for gradient in [mirrored.backward_data(&y, &w), mirrored.backward_weight(&y, &y)] {
+        assert!(matches!(gradient, Err(Error::PaddingMode { .. })), "{gradient:?}");
+    }
     assert!(message(ConvTranspose::new([3, 3])).contains("axes"));
     assert!(message(up.stride(usize::MAX)).contains("stride"));
     assert!(message(up.dilation(usize::MAX)).contains("largest allowed"));
